@@ -1,0 +1,1 @@
+"""Leaseway: publishes datasets; a job is being worked on, recovered, or finished."""
