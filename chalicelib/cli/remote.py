@@ -1,0 +1,101 @@
+"""Leaseway over HTTP: all that an office laptop needs is an address and a token."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import click
+import httpx
+
+UNFINISHED = ("queued", "running")
+
+
+class Refused(click.ClickException):
+    """The server, or the thing a command asked for, said no; the exit code is 1."""
+
+    def __init__(self, sentence: str, code: str | None = None, body: Mapping[str, Any] | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.body = body or {}
+
+
+class Away(Refused):
+    """Nobody answered: the request may be sent again."""
+
+
+class Remote:
+    """One Leaseway, spoken to as the holder of one token."""
+
+    def __init__(self, url: str, token: str | None, remedy: str, transport: httpx.BaseTransport | None = None) -> None:
+        """Speak to the Leaseway at `url`; `remedy` is the sentence for an address where nobody answers."""
+        self.url = url.rstrip("/")
+        self._remedy = remedy
+        self._authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(timeout=httpx.Timeout(30, connect=5), transport=transport)
+
+    def ask(self, method: str, path: str, *, json: object = None, **query: object) -> httpx.Response:
+        """Send one request; an answer that isn't a success is raised as a sentence."""
+        address = path if path.startswith(("http://", "https://")) else self.url + path
+        # The token goes to this Leaseway alone, whatever address an answer hands out.
+        headers = self._authorization if address.startswith(self.url + "/") else {}
+        parameters = {name: str(value) for name, value in query.items() if value is not None}
+        try:
+            answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
+        except httpx.InvalidURL as error:
+            raise click.UsageError(f"{address} is no address. LEASEWAY_URL looks like https://data.example.org.") from error
+        except httpx.TransportError as error:
+            raise Away(f"Nobody answers at {self.url}. {self._remedy}") from error
+        if not answer.is_success:
+            raise _refusal(answer)
+        return answer
+
+    def get(self, path: str, **query: object) -> Any:
+        """Read a JSON document."""
+        return self.ask("GET", path, **query).json()
+
+    def follow(
+        self, location: str, patience: float = 300, sleep: Callable[[float], None] = time.sleep
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the status of a job until it has finished, as often as the server likes to be asked.
+
+        A server that doesn't answer is asked again for `patience` seconds: the job goes on without us.
+        """
+        answered = time.monotonic()
+        while True:
+            pause = 2.0
+            try:
+                answer = self.ask("GET", location)
+            except Refused as refused:
+                if not isinstance(refused, Away) or time.monotonic() - answered > patience:
+                    raise
+            else:
+                answered = time.monotonic()
+                status = answer.json()
+                yield status
+                if status["status"] not in UNFINISHED:
+                    return
+                pause = float(answer.headers.get("Retry-After", pause))
+            sleep(pause)
+
+
+def _refusal(answer: httpx.Response) -> Refused:
+    """Make one sentence of a problem document, or of an answer that ought to have been one."""
+    where = f"{answer.request.method} {answer.request.url}"
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict) or "title" not in body:
+        kind = Away if answer.status_code in (429, 502, 503, 504) else Refused
+        return kind(f"{where} was answered {answer.status_code} by something that isn't Leaseway.")
+    sentence = str(body["title"]).rstrip(".")
+    if body.get("field"):
+        sentence += f" ({body['field']})"
+    if body.get("detail"):
+        sentence += f": {body['detail']}"
+    for error in body.get("errors") or []:
+        sentence += f"\n  {error.get('field', '')}: {error.get('detail', '')}"
+    if answer.status_code == 401:
+        sentence += " Set LEASEWAY_TOKEN to a token; an operator makes one with `leaseway token create`."
+    kind = Away if answer.status_code in (429, 502, 503, 504) else Refused
+    return kind(sentence, code=body.get("code"), body=body)

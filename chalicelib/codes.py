@@ -1,0 +1,147 @@
+"""The closed list of codes: what a failure or a refusal is called, the sentence that says it, and how to mend it.
+
+No other text about a failure is ever stored, logged or returned (DESIGN, invariant 9).
+"""
+
+from dataclasses import dataclass
+
+DETAILS = frozenset(
+    {
+        "step",
+        "sqlstate",
+        "host",
+        "status",
+        "relation",
+        "column",
+        "record",
+        "page",
+        "seconds",
+        "waiting_for",
+        "since",
+        "privilege",
+        "records",
+        "minimum",
+        "violations",
+        "warnings",
+        "fence",
+        "found",
+        "attempts",
+        "field",
+        "exception",  # a class name, never its text
+    }
+)
+"""What may stand beside a code: names, numbers and classes, nothing that a user or a source wrote freely."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """One code: its sentence, what to do about it, and the HTTP status where it refuses a request."""
+
+    sentence: str
+    remedy: str
+    status: int = 0
+
+
+FAILURES: dict[str, Code] = {
+    "attempts_exhausted": Code(
+        "The worker died or failed in each of the three attempts.",
+        "Look at the history for the step, mend the cause, then requeue it.",
+    ),
+    "deadline_exceeded": Code(
+        "The job was not finished by its deadline.",
+        "The details name what it waited for; once that answers again, requeue it.",
+    ),
+    "cancelled": Code("An operator or the owner cancelled the job.", "Publish again when it is wanted."),
+    "unrecoverable": Code(
+        "The job's row could not be recovered.", "This is a defect: look at the row and its history, then requeue it."
+    ),
+    "internal_error": Code(
+        "The step failed with an error that has no code of its own.",
+        "This is a defect: the function's log has the exception's class and place.",
+    ),
+    "source_unreachable": Code("The source's database doesn't answer.", "It is asked again with growing pauses."),
+    "source_conflict": Code(
+        "The source's database cancelled the query in favour of replication or another transaction.",
+        "It is tried again; on a standby raise max_standby_streaming_delay or set hot_standby_feedback.",
+    ),
+    "source_timeout": Code(
+        "The source's statement time-out ended the query.",
+        "Raise the reader's statement_timeout, or make the query cheaper.",
+    ),
+    "source_denied": Code(
+        "The source's login may not read what the definition names.",
+        "GRANT SELECT on the relation and USAGE on its schema to the reader.",
+    ),
+    "source_changed": Code(
+        "A relation or column that the definition names is gone or has another type.",
+        "Change the definition, or bring the column back.",
+    ),
+    "source_bad_record": Code("A record can't be exported as its declared type.", "Mend the record at the source."),
+    "unknown_secret": Code(
+        "The secret that the connection names isn't known here.", "Set the secret, then deploy and requeue it."
+    ),
+    "storage_unreachable": Code("Object storage doesn't answer.", "It is asked again with growing pauses."),
+    "data_service_unreachable": Code("The data service doesn't answer.", "It is asked again with growing pauses."),
+    "triple_store_unreachable": Code("The triple store doesn't answer.", "It is asked again with growing pauses."),
+    "triple_store_refused": Code(
+        "The triple store refused the update.", "Look at the triple store's own log; requeue it when it is mended."
+    ),
+    "triple_store_mismatch": Code(
+        "What was read back from the triple store is not what was written.", "It is tried again with a new fence."
+    ),
+    "fence_regressed": Code(
+        "The triple store holds a newer fence than the database gives: the database is older than the store.",
+        "After a restore run `leaseway restored`, then requeue it.",
+    ),
+    "storage_mismatch": Code(
+        "An uploaded file is not what was written: size or checksum differ.", "It is tried again with a new key."
+    ),
+    "not_conformant": Code(
+        "The metadata doesn't meet the tier's rules of DCAT-AP 3.0.1.",
+        "The report names each rule, path and value; change the definition.",
+    ),
+    "catalog_not_configured": Code(
+        "The catalogue's own title, description, publisher, licence and homepage aren't all set.",
+        "Set LEASEWAY_CATALOG_TITLE, _DESCRIPTION, _PUBLISHER_NAME, _PUBLISHER_IRI, _LICENCE, _HOMEPAGE; deploy.",
+        409,
+    ),
+    "export_lost": Code("The data service no longer knows the export.", "Requeue it: a new export is made."),
+}
+"""Codes that end a job."""
+
+PROBLEMS: dict[str, Code] = {
+    "bad_request": Code("The request can't be read", "", 400),
+    "bad_json": Code("The body is not the JSON this address takes", "", 400),
+    "bad_parameter": Code("A parameter has a value it can't take", "", 400),
+    "unauthorized": Code(
+        "This address needs a token", "Send `Authorization: Bearer TOKEN`; an operator makes one.", 401
+    ),
+    "forbidden": Code("The token's role is too small for this", "Ask an operator for a token with the role.", 403),
+    "not_found": Code("There is nothing at this address", "", 404),
+    "method_not_allowed": Code("This address doesn't take this method", "", 405),
+    "not_acceptable": Code("This address has no such representation", "", 406),
+    "conflict": Code("The state of the thing doesn't allow this", "", 409),
+    "subject_busy": Code("Another job works on the same subject", "Wait until it is finished, or cancel it.", 409),
+    "payload_erased": Code("The job's payload is erased, so it can't be run again", "Send it anew.", 409),
+    "not_configured": Code("This installation lacks a setting that is needed here", "", 409),
+    "gone": Code("This was withdrawn", "", 410),
+    "payload_too_large": Code("The body is too large", "", 413),
+    "unsupported_media_type": Code("This address doesn't take this content type", "", 415),
+    "invalid_definition": Code("The definition isn't valid", "", 422),
+    "invalid_schedule": Code("The schedule isn't valid", "", 422),
+    "unknown_source": Code(
+        "There is no source of that name", "An operator registers it: `leaseway source register`.", 422
+    ),
+    "precondition_failed": Code("The thing was changed meanwhile", "Read it again, then repeat the change.", 412),
+    "internal_error": Code("Something is broken on our side", "The log has the request id.", 500),
+    "unavailable": Code("The service can't answer right now", "Try again later.", 503),
+}
+"""Codes of refusals (RFC 9457 problem documents)."""
+
+ALL = FAILURES | PROBLEMS
+
+
+def sentence(code: str) -> str:
+    """What the code means and what mends it, for people."""
+    found = ALL[code]
+    return f"{found.sentence} {found.remedy}".strip()

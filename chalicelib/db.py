@@ -1,0 +1,182 @@
+"""PostgreSQL: one connection a process, statements kept in ``.sql`` files, migrations.
+
+Nothing here keeps session state (no LISTEN, SET, advisory session lock or server-side prepared statement), so it works
+behind RDS Proxy and PgBouncer in transaction mode (DESIGN, invariant 12). Time-outs are set on the roles.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module, resources
+from typing import Any, Protocol
+
+import psycopg
+from psycopg.rows import dict_row
+
+from chalicelib.settings import Settings
+
+Row = dict[str, Any]
+
+CONNECT_TIMEOUT = 5
+"""Seconds until a server that doesn't answer counts as away."""
+
+
+class DatabaseAway(Exception):
+    """Leaseway's own database doesn't answer."""
+
+
+class Refused(Exception):
+    """The database was made for another PUBLIC_URL."""
+
+
+class Sql(Protocol):
+    """What runs statements: a Database (each its own transaction) or a Transaction."""
+
+    def run(self, sql: str, /, **params: object) -> list[Row]:
+        """Run one statement; its rows, or none where it returns none."""
+
+    def one(self, sql: str, /, **params: object) -> Row | None:
+        """Run one statement; its first row."""
+
+
+class Transaction:
+    """Statements that commit or roll back together."""
+
+    def __init__(self, connection: "psycopg.Connection[Row]"):
+        self.connection = connection
+
+    def run(self, sql: str, /, **params: object) -> list[Row]:
+        """Run one statement; its rows."""
+        with _away():
+            cursor = self.connection.execute(sql, params)
+            return cursor.fetchall() if cursor.description else []
+
+    def one(self, sql: str, /, **params: object) -> Row | None:
+        """Run one statement; its first row."""
+        rows = self.run(sql, **params)
+        return rows[0] if rows else None
+
+
+class Database:
+    """One lazily opened connection, opened anew when it broke.
+
+    A statement whose reply was lost is not repeated here: only the caller knows whether it may be (invariant 5).
+    """
+
+    def __init__(self, dsn: str):
+        self._dsn = dsn
+        self._connection: psycopg.Connection[Row] | None = None
+
+    def _open(self) -> "psycopg.Connection[Row]":
+        if self._connection is None or self._connection.closed or self._connection.broken:
+            self.close()
+            with _away():
+                self._connection = psycopg.connect(
+                    self._dsn,
+                    autocommit=True,
+                    prepare_threshold=None,
+                    row_factory=dict_row,
+                    connect_timeout=CONNECT_TIMEOUT,
+                    application_name="leaseway",
+                )
+        return self._connection
+
+    def run(self, sql: str, /, **params: object) -> list[Row]:
+        """Run one statement in a transaction of its own; its rows."""
+        return Transaction(self._open()).run(sql, **params)
+
+    def one(self, sql: str, /, **params: object) -> Row | None:
+        """Run one statement in a transaction of its own; its first row."""
+        return Transaction(self._open()).one(sql, **params)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Statements that commit together at the end of the block, or not at all."""
+        connection = self._open()
+        with _away(), connection.transaction():
+            yield Transaction(connection)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        # Class 08, 53 and 57P0x, or no SQLSTATE at all: the connection. Time-outs (57014), deadlocks and
+        # serialisation failures are OperationalErrors too, but the server answered.
+        state = error.sqlstate or ""
+        if not state or state.startswith(("08", "53", "57P")):
+            raise DatabaseAway(f"Leaseway's own database doesn't answer ({state or type(error).__name__}).") from error
+        raise
+
+
+class Statements:
+    """The ``.sql`` files of a package: ``statements("chalicelib.engine").claim_job`` is sql/claim_job.sql's text."""
+
+    def __init__(self, package: str):
+        self._package = package
+        self._texts: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> str:
+        if name not in self._texts:
+            file = resources.files(import_module(self._package)) / "sql" / f"{name}.sql"
+            if not file.is_file():
+                raise AttributeError(f"{self._package}/sql/{name}.sql doesn't exist")
+            self._texts[name] = file.read_text(encoding="utf-8")
+        return self._texts[name]
+
+
+@cache
+def statements(package: str) -> Statements:
+    """The statements that stand beside a package's code."""
+    return Statements(package)
+
+
+def connect(settings: Settings) -> Database:
+    """Leaseway's own database, as the settings name it."""
+    return Database(settings.dsn)
+
+
+MIGRATION_LOCK = 7_305_482_190
+"""One migration at a time: the transaction's advisory lock (it ends with it, so no session state)."""
+
+
+def migrate(dsn: str, public_url: str) -> list[str]:
+    """Bring the schema up to date; the names of the migrations applied, none on a second run.
+
+    PUBLIC_URL is the base of every IRI given out, so it is stored at the first migration and another one is refused.
+    """
+    applied = []
+    files = sorted(
+        (f for f in (resources.files("chalicelib") / "schema").iterdir() if f.name.endswith(".sql")),
+        key=lambda f: f.name,
+    )
+    with _away(), psycopg.connect(dsn, prepare_threshold=None, connect_timeout=CONNECT_TIMEOUT) as connection:
+        connection.execute("select pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+        connection.execute(
+            "create table if not exists public.leaseway_migration"
+            " (name text primary key, applied_at timestamptz not null default clock_timestamp())"
+        )
+        connection.execute("create table if not exists public.leaseway_installation (public_url text not null)")
+        stored = connection.execute("select public_url from public.leaseway_installation").fetchone()
+        if stored is None:
+            connection.execute("insert into public.leaseway_installation values (%s)", [public_url])
+        elif stored[0] != public_url:
+            raise Refused(
+                f"This database was made for PUBLIC_URL {stored[0]}, which is the base of every IRI it has given out;"
+                f" {public_url} would change them all. Set PUBLIC_URL back, or, if the address really moves, put a"
+                " redirect at the old one and update public.leaseway_installation in the same change."
+            )
+        done = {row[0] for row in connection.execute("select name from public.leaseway_migration")}
+        for file in files:
+            if file.name not in done:
+                connection.execute(file.read_text(encoding="utf-8"))
+                connection.execute("insert into public.leaseway_migration (name) values (%s)", [file.name])
+                applied.append(file.name)
+    return applied
