@@ -1,19 +1,17 @@
 """What a command works with: the Leaseway of LEASEWAY_URL, or else the stack of this checkout."""
 
 import os
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from .remote import Refused, Remote
 
 if TYPE_CHECKING:
+    from localstack.stack import Stack
+
     from chalicelib.db import Database
     from chalicelib.settings import Settings
-    from localstack.stack import Stack
 
 CHECKOUT = Path(__file__).parents[2]
 NO_CHECKOUT = "There is no local stack here. Set LEASEWAY_URL and LEASEWAY_TOKEN to speak to a Leaseway elsewhere."
@@ -35,17 +33,12 @@ def stack() -> "Stack":
 
 
 def remote() -> Remote:
-    """Return the Leaseway to speak to: LEASEWAY_URL's with LEASEWAY_TOKEN, else the local one with its operator's token."""
+    """Return the Leaseway of LEASEWAY_URL, spoken to with LEASEWAY_TOKEN; else the local one, as its operator."""
     token = os.environ.get("LEASEWAY_TOKEN")
     if url := os.environ.get("LEASEWAY_URL"):
         return Remote(url, token, "Check LEASEWAY_URL and the network.")
-    if not folder().is_dir():
-        raise Refused(NO_CHECKOUT if not (CHECKOUT / "localstack").is_dir() else "Nothing is set up yet: `leaseway demo`.")
-    return Remote(
-        stack().environment()["PUBLIC_URL"],
-        token or read_token("operator"),
-        "The local stack is down: `leaseway up` starts it.",
-    )
+    address = stack().environment()["PUBLIC_URL"]
+    return Remote(address, token or read_token("operator"), "`leaseway up` starts the local stack.")
 
 
 def token_file(role: str) -> Path:
@@ -64,36 +57,16 @@ def keep_token(role: str, token: str) -> None:
     file = token_file(role)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
-    with open(file, "w", opener=lambda path, flags: os.open(path, flags | os.O_EXCL, 0o600)) as kept:  # noqa: PTH123
+    with open(file, "w", opener=lambda path, flags: os.open(path, flags | os.O_EXCL, 0o600)) as kept:
         kept.write(token + "\n")
 
 
 def administer() -> "tuple[Settings, Database]":
-    """Return settings and database for the commands that need no server: those of DATABASE_URL, else the local stack's."""
+    """Return settings and database for what needs no server: those of DATABASE_URL, else the local stack's."""
     from chalicelib.db import Database
     from chalicelib.settings import settings
 
     if not any(os.environ.get(name) for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET")):
         os.environ.update(stack().environment())
     found = settings()
-    return found, Database(found.dsn())
-
-
-def explained[**P, R](command: Callable[P, R]) -> Callable[P, R]:
-    """Turn what the database commands raise into one sentence."""
-    import functools
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except click.ClickException:
-            raise
-        except Exception as error:
-            from chalicelib.db import DatabaseAway
-
-            if isinstance(error, DatabaseAway):
-                raise Refused(f"{error} Is the stack up? `leaseway up` starts it.") from error
-            raise
-
-    return run
+    return found, Database(found.dsn)

@@ -1,7 +1,7 @@
 """Leaseway over HTTP: all that an office laptop needs is an address and a token."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from time import monotonic, sleep
 from typing import Any
 
 import click
@@ -42,7 +42,7 @@ class Remote:
         try:
             answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
         except httpx.InvalidURL as error:
-            raise click.UsageError(f"{address} is no address. LEASEWAY_URL looks like https://data.example.org.") from error
+            raise click.UsageError(f"{address} is no address; one is https://data.example.org.") from error
         except httpx.TransportError as error:
             raise Away(f"Nobody answers at {self.url}. {self._remedy}") from error
         if not answer.is_success:
@@ -53,23 +53,21 @@ class Remote:
         """Read a JSON document."""
         return self.ask("GET", path, **query).json()
 
-    def follow(
-        self, location: str, patience: float = 300, sleep: Callable[[float], None] = time.sleep
-    ) -> Iterator[dict[str, Any]]:
+    def follow(self, location: str, patience: float = 300) -> Iterator[dict[str, Any]]:
         """Yield the status of a job until it has finished, as often as the server likes to be asked.
 
         A server that doesn't answer is asked again for `patience` seconds: the job goes on without us.
         """
-        answered = time.monotonic()
+        answered = monotonic()
         while True:
             pause = 2.0
             try:
                 answer = self.ask("GET", location)
             except Refused as refused:
-                if not isinstance(refused, Away) or time.monotonic() - answered > patience:
+                if not isinstance(refused, Away) or monotonic() - answered > patience:
                     raise
             else:
-                answered = time.monotonic()
+                answered = monotonic()
                 status = answer.json()
                 yield status
                 if status["status"] not in UNFINISHED:

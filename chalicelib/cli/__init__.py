@@ -1,0 +1,78 @@
+"""The commands of Leaseway."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from . import administering, operating, publishing, running
+
+
+class Commands(click.Group):
+    """A group whose commands end with one sentence, never with a stack trace."""
+
+    sections = (
+        ("The stack on this machine", ("demo", "up", "down", "deploy")),
+        ("Publish", ("publish", "status", "definition", "schedule")),
+        ("Operate", ("jobs", "failures", "pause", "resume")),
+        ("Administer (beside the database)", ("migrate", "restored", "token", "connection", "source")),
+    )
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what one wants to do."""
+        for title, names in self.sections:
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(70)) for name in names])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what went wrong becomes a sentence and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(130) from None
+        except Exception as error:
+            if os.environ.get("LEASEWAY_TRACE"):
+                raise
+            raise click.ClickException(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    """Explain an exception: by its own message, or by where to find more."""
+    kind = type(error)
+    if kind.__module__.startswith(("chalicelib.", "localstack.")):
+        return str(error) or (kind.__doc__ or kind.__name__).splitlines()[0]
+    return f"{kind.__name__}: {error} (LEASEWAY_TRACE=1 shows where)"
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="leaseway", prog_name="leaseway")
+def leaseway() -> None:
+    """Publish datasets: acknowledged at once, always finished.
+
+    With LEASEWAY_URL and LEASEWAY_TOKEN a command speaks to that Leaseway over HTTP; a laptop needs nothing else.
+    Without them it speaks to the local stack of this checkout, which `leaseway demo` sets up.
+
+    Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
+    """
+
+
+def _keep_examples(command: click.Command) -> None:
+    """Print the examples of a help text line by line: click folds a paragraph unless it begins with a backspace."""
+    command.help = re.sub(r"^(Examples?:)$", "\b\n\\1", command.help or "", flags=re.MULTILINE)
+    for part in command.commands.values() if isinstance(command, click.Group) else ():
+        _keep_examples(part)
+
+
+for command in (*running.COMMANDS, *publishing.COMMANDS, *operating.COMMANDS, *administering.COMMANDS):
+    _keep_examples(command)
+    leaseway.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    leaseway.main(args=list(arguments) if arguments is not None else sys.argv[1:], prog_name="leaseway")

@@ -1,0 +1,271 @@
+"""Commands of those who are woken when something is stuck: jobs, failures, pauses. All over HTTP."""
+
+from typing import Any
+from uuid import UUID
+
+import click
+
+from . import show
+from .local import remote
+from .publishing import machine
+from .remote import Refused, Remote
+
+job_argument = click.argument("job", type=click.UUID)
+
+
+def pages(server: Remote, path: str, items: str, limit: int, **query: object) -> list[dict[str, Any]]:
+    """Read up to `limit` items of a list that comes in pages, newest first."""
+    found: list[dict[str, Any]] = []
+    after = None
+    while len(found) < limit:
+        document = server.get(path, limit=min(limit - len(found), 100), after=after, **query)
+        found += document[items]
+        after = document.get("next")
+        if not after:
+            break
+    return found[:limit]
+
+
+@click.group()
+def jobs() -> None:
+    """See and cancel jobs.
+
+    Examples:
+      leaseway jobs list --status running
+      leaseway jobs show 019ad0c2-…
+      leaseway jobs cancel 019ad0c2-…
+    """
+
+
+@jobs.command("list")
+@click.option("--pipeline", help="Only jobs of this pipeline, such as publication or export.")
+@click.option("--status", type=click.Choice(["queued", "running", "succeeded"]), help="Only jobs that are so.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@machine
+def jobs_list(pipeline: str | None, status: str | None, limit: int, machine: bool) -> None:
+    """List jobs, newest first. What failed is in `leaseway failures list`.
+
+    Examples:
+      leaseway jobs list
+      leaseway jobs list --pipeline export --status running
+      leaseway jobs list --json | jq -r '.[].id'
+    """
+    found = pages(remote(), "/internal/jobs", "jobs", limit, pipeline=pipeline, status=status)
+    if machine:
+        show.as_json(found)
+        return
+    show.table(
+        ("job", "pipeline", "about", "status", "doing", "accepted"),
+        [
+            (j["id"], j["pipeline"], show.subject(j), j["status"], show.doing(j), show.moment(j["accepted_at"]))
+            for j in found
+        ],
+        "There are no such jobs.",
+    )
+
+
+@jobs.command("show")
+@job_argument
+@machine
+def jobs_show(job: UUID, machine: bool) -> None:
+    """Show one job: its state, its lease, what it waits for, and its history."""
+    document = remote().get(f"/internal/jobs/{job}")
+    if machine:
+        show.as_json(document)
+        return
+    show.facts(
+        [
+            ("job", document["id"]),
+            ("pipeline", document["pipeline"]),
+            ("about", show.subject(document)),
+            ("status", document["status"]),
+            ("doing", show.doing(document)),
+            ("attempt", document.get("attempts")),
+            ("version", document.get("version")),
+            ("accepted", show.moment(document.get("accepted_at"))),
+            ("started", show.moment(document.get("started_at"))),
+            ("finished", show.moment(document.get("finished_at"))),
+            ("not before", show.moment(document.get("run_at"))),
+            ("act by", show.moment(document.get("locked_until"))),
+            ("deadline", show.moment(document.get("deadline_at"))),
+            ("failure", show.failure(document) if document.get("failure") else None),
+        ]
+    )
+    history = document.get("history") or []
+    if history:
+        click.echo()
+        show.table(
+            ("at", "event", "state", "claim", "details"),
+            [
+                (
+                    e["at"][:19].replace("T", " "),
+                    e["event"],
+                    e.get("state"),
+                    e.get("claim_id"),
+                    show.details(e.get("details")),
+                )
+                for e in history
+            ],
+            "",
+        )
+
+
+@jobs.command("cancel")
+@job_argument
+def jobs_cancel(job: UUID) -> None:
+    """Cancel a job: at once if nobody works on it, else at its worker's next heartbeat."""
+    document = remote().ask("POST", f"/internal/jobs/{job}/cancel").json()
+    if document.get("status") in ("queued", "running"):
+        click.echo(f"Job {job} ends at its worker's next heartbeat: `leaseway jobs show {job}`.")
+    elif document.get("status") == "succeeded":
+        raise Refused(f"Job {job} had already succeeded.")
+    else:
+        click.echo(f"Job {job} is cancelled.")
+
+
+@click.group()
+def failures() -> None:
+    """See what failed for good, and run it again.
+
+    Examples:
+      leaseway failures list
+      leaseway failures show 019ad0c2-…
+      leaseway failures requeue 019ad0c2-…
+      leaseway failures requeue --all --code storage_unreachable
+      leaseway failures purge 019ad0c2-…
+    """
+
+
+@failures.command("list")
+@click.option("--pipeline", help="Only failures of this pipeline.")
+@click.option("--code", help="Only failures with this code, such as source_denied.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@machine
+def failures_list(pipeline: str | None, code: str | None, limit: int, machine: bool) -> None:
+    """List failures, newest first, with the sentence that says how to mend each."""
+    found = pages(remote(), "/internal/failures", "failures", limit, pipeline=pipeline, code=code)
+    if machine:
+        show.as_json(found)
+        return
+    show.table(
+        ("job", "pipeline", "about", "failed", "why"),
+        [
+            (
+                f["id"],
+                f["pipeline"],
+                show.subject(f),
+                show.moment(f.get("failed_at") or f.get("finished_at")),
+                show.failure(f),
+            )
+            for f in found
+        ],
+        "Nothing has failed.",
+    )
+
+
+@failures.command("show")
+@job_argument
+@machine
+def failures_show(job: UUID, machine: bool) -> None:
+    """Show one failure: why, after how many attempts, in which step, and what mends it."""
+    document = remote().get(f"/internal/failures/{job}")
+    if machine:
+        show.as_json(document)
+        return
+    show.facts(
+        [
+            ("job", document["id"]),
+            ("pipeline", document["pipeline"]),
+            ("about", show.subject(document)),
+            ("why", show.failure(document)),
+            ("attempts", document.get("attempts")),
+            ("accepted", show.moment(document.get("accepted_at"))),
+            ("started", show.moment(document.get("started_at"))),
+            ("failed", show.moment(document.get("failed_at") or document.get("finished_at"))),
+            ("run it again", f"leaseway failures requeue {job}"),
+        ]
+    )
+
+
+@failures.command("requeue")
+@click.argument("job", type=click.UUID, required=False)
+@click.option("--all", "everything", is_flag=True, help="Every failure that the options name.")
+@click.option("--pipeline", help="With --all: only failures of this pipeline.")
+@click.option("--code", help="With --all: only failures with this code.")
+def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, code: str | None) -> None:
+    """Run a failure's job again: a new job about the same subject, with a fresh budget.
+
+    A subject that another job works on is refused and left as it is; with --all the others go on, and the exit code
+    is 1.
+
+    Examples:
+      leaseway failures requeue 019ad0c2-…
+      leaseway failures requeue --all --code triple_store_unreachable
+    """
+    if (job is None) != everything:
+        raise click.UsageError("Name one job, or --all.")
+    server = remote()
+    if job is not None:
+        click.echo(_requeue(server, str(job)))
+        return
+    refused = 0
+    for failed in pages(server, "/internal/failures", "failures", 10_000, pipeline=pipeline, code=code):
+        try:
+            click.echo(_requeue(server, failed["id"]))
+        except Refused as error:
+            refused += 1
+            click.echo(f"{failed['id']}: {error.format_message()}", err=True)
+    if refused:
+        raise Refused(f"{refused} of them {'stays as it is' if refused == 1 else 'stay as they are'}.")
+
+
+def _requeue(server: Remote, job: str) -> str:
+    accepted = server.ask("POST", f"/internal/failures/{job}/requeue").json()
+    return f"{job} runs again as job {accepted['id']}."
+
+
+@failures.command("purge")
+@job_argument
+@click.confirmation_option(prompt="Forget this failure for good?", help="Don't ask.")
+def failures_purge(job: UUID) -> None:
+    """Forget a failure; it can't be run again afterwards."""
+    remote().ask("DELETE", f"/internal/failures/{job}")
+    click.echo(f"The failure of {job} is gone.")
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, 168, min_open=True),
+    default=24,
+    show_default=True,
+    help="When it ends by itself.",
+)
+def pause(pipeline: str, hours: float) -> None:
+    """Claim no more jobs of PIPELINE, or of all with '*'; what runs now goes on.
+
+    Jobs are still accepted. Nobody fails for the time of the pause; its end adds its length to their deadlines.
+
+    Examples:
+      leaseway pause publication --hours 2
+      leaseway pause '*'
+    """
+    document = remote().ask("PUT", "/internal/pause", json={"pipeline": pipeline, "hours": hours}).json()
+    click.echo(f"{pipeline} is paused until {show.moment(document.get('until'))}.")
+
+
+@click.command()
+@click.argument("pipeline")
+def resume(pipeline: str) -> None:
+    """End the pause of PIPELINE, or with '*' the one of all.
+
+    Examples:
+      leaseway resume publication
+      leaseway resume '*'
+    """
+    remote().ask("DELETE", "/internal/pause", pipeline=pipeline)
+    click.echo(f"{pipeline} goes on.")
+
+
+COMMANDS = (jobs, failures, pause, resume)

@@ -1,0 +1,54 @@
+"""Commands for the stack on this machine: up, down, deploy, demo."""
+
+import click
+
+from . import local
+
+
+@click.command()
+def up() -> None:
+    """Start the local stack, or find it running: PostgreSQL, LocalStack, the triple store, the front port.
+
+    All its data lies in .leaseway/stack of this checkout; the ports are chosen once and kept.
+    """
+    stack = local.stack()
+    stack.up()
+    click.echo(f"Up at {stack.environment()['PUBLIC_URL']}")
+
+
+@click.command()
+def down() -> None:
+    """Stop the local stack; everything it keeps is there again after `leaseway up`."""
+    local.stack().down()
+    click.echo("Down. `leaseway up` brings everything back.")
+
+
+@click.command()
+def deploy() -> None:
+    """Package the app and deploy it to the local stack as CloudFormation, as it would be on AWS."""
+    from localstack.deploy import deploy as make
+
+    stack = local.stack()
+    make(stack)
+    click.echo(f"Deployed at {stack.environment()['PUBLIC_URL']}")
+
+
+@click.command()
+@click.option("--crash", is_flag=True, help="Kill the worker in the middle, twice, and watch the recovery.")
+def demo(crash: bool) -> None:
+    """Publish a real dataset from nothing: the flights that left New York City in 2013.
+
+    It starts the stack, deploys the app, loads 336,776 records, writes their definition and publishes them. A second
+    run publishes version 2.
+
+    Examples:
+      leaseway demo
+      leaseway demo --crash
+    """
+    from . import crash as crashing
+    from . import demo as showing
+
+    crashing.run() if crash else showing.run()
+
+
+COMMANDS = (demo, up, down, deploy)

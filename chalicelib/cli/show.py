@@ -1,0 +1,201 @@
+"""How things look on a terminal, and as plain lines where there is none."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from .remote import UNFINISHED, Refused
+
+COLOURS = {"queued": "yellow", "running": "cyan", "succeeded": "green", "failed": "red"}
+
+
+def console() -> Console:
+    """Return a console for the present standard output."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+
+
+def as_json(value: object) -> None:
+    """Print for machines."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], nothing: str) -> None:
+    """Print rows below their headings; with none, say so."""
+    listed = [["–" if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
+    if not listed:
+        click.echo(nothing)
+        return
+    out = console()
+    if out.is_terminal:
+        shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        for row in listed:
+            shown.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in row))
+        out.print(shown)
+        return
+    # Without a terminal nothing is folded or cut: a line is a row, as `grep` and `cut` want it.
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *listed, strict=True)]
+    for row in [list(columns), *listed]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names with their values, leaving out what isn't known."""
+    known = [(name, str(value)) for name, value in pairs if value is not None and value != ""]
+    width = max((len(name) for name, _ in known), default=0)
+    for name, value in known:
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {value}")
+
+
+def amount(number: int | None) -> str | None:
+    """336776 as 336,776."""
+    return None if number is None else f"{number:,}"
+
+
+def size(octets: int | None) -> str | None:
+    """Bytes as people say them: 31.2 MB."""
+    if octets is None:
+        return None
+    if octets < 1000:
+        return f"{octets} B"
+    scale, unit = next((s, u) for s, u in ((1e3, "kB"), (1e6, "MB"), (1e9, "GB")) if octets < s * 999.95 or u == "GB")
+    return f"{octets / scale:.1f} {unit}"
+
+
+def span(seconds: float) -> str:
+    """A duration in at most two units: 3 d 4 h."""
+    whole = int(abs(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    for one, name, parts, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= one:
+            first, rest = whole // one, whole % one // parts
+            return f"{first} {name}" + (f" {rest} {part}" if rest else "")
+    raise AssertionError
+
+
+def moment(text: str | None, now: datetime | None = None) -> str | None:
+    """A time with how far away it is: 2026-11-29 02:00 UTC (in 3 h 20 min)."""
+    if not text:
+        return None
+    then = datetime.fromisoformat(text).astimezone(UTC)
+    away = ((now or datetime.now(UTC)) - then).total_seconds()
+    near = f"{span(away)} ago" if away >= 0 else f"in {span(away)}"
+    return f"{then:%Y-%m-%d %H:%M} UTC ({near})"
+
+
+def subject(job: Mapping[str, Any]) -> str:
+    """What a job is about, in few words."""
+    about = job.get("subject") or {}
+    return str(about.get("dataset") or ", ".join(f"{name}={value}" for name, value in about.items()))
+
+
+def waits(status: Mapping[str, Any]) -> str:
+    """What a job waits for, as a clause."""
+    waiting = status.get("waiting_for")
+    if not waiting:
+        return ""
+    if isinstance(waiting, str):
+        return f"waits for {waiting}"
+    words = f"waits for {str(waiting.get('code', '')).replace('_', ' ')}"
+    return words + (f" until {waiting['until'][11:19]}" if waiting.get("until") else "")
+
+
+def failure(status: Mapping[str, Any]) -> str:
+    """Why a job failed: the sentence, its code and the details that help."""
+    failed = status.get("failure") or {}
+    more = details(failed.get("details"))
+    return f"{failed['sentence']} [{failed['code']}{': ' + more if more else ''}]"
+
+
+def details(found: Mapping[str, Any] | None) -> str:
+    """Details on one line."""
+    return ", ".join(f"{name} {value}" for name, value in (found or {}).items())
+
+
+def cadence(schedule: Mapping[str, Any]) -> str:
+    """When a schedule runs, as a phrase: every month on day 31 at 02:00 Europe/Berlin."""
+    how = schedule.get("cadence") or schedule
+    on = how.get("on")
+    day = "" if on is None else f" on day {on}" if isinstance(on, int) else f" on {on}"
+    return f"every {how['every']}{day} at {how['at']} {how['zone']}"
+
+
+def doing(status: Mapping[str, Any]) -> str:
+    """A job's progress as one line."""
+    progress = status.get("progress") or {}
+    parts = [str(status["state"])]
+    if progress.get("records"):
+        of = f" of {amount(progress['total'])}" if progress.get("total") else ""
+        parts.append(f"{amount(progress['records'])}{of} records")
+    if progress.get("bytes"):
+        parts.append(str(size(progress["bytes"])))
+    if (status.get("attempts") or 0) > 1:
+        parts.append(f"attempt {status['attempts']}")
+    if waits(status):
+        parts.append(waits(status))
+    return ", ".join(parts)
+
+
+def watch(statuses: Iterable[dict[str, Any]], *, quiet: bool = False, label: str = "") -> dict[str, Any]:
+    """Show a job's progress until it has finished, and return its last status; a failure is raised."""
+    last: dict[str, Any] = {}
+    with _progress(label, quiet) as say:
+        for last in statuses:
+            say(last)
+    if last.get("status") == "failed":
+        raise Refused(failure(last))
+    return last
+
+
+Say = Callable[[Mapping[str, Any]], None]
+
+
+@contextmanager
+def _progress(label: str, quiet: bool) -> Iterator[Say]:
+    """A bar on a terminal, a line for each change elsewhere."""
+    out = console()
+    if quiet:
+        yield lambda _: None
+    elif not out.is_terminal:
+        began, said = time.monotonic(), ""
+
+        def line(status: Mapping[str, Any]) -> None:
+            nonlocal said
+            if doing(status) != said:
+                said = doing(status)
+                click.echo(f"{label}{span(time.monotonic() - began):>8}  {said}")
+
+        yield line
+    else:
+        with Progress(
+            SpinnerColumn(),
+            TextColumn(label + "{task.description}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            console=out,
+        ) as bar:
+            task = bar.add_task("asking", total=None)
+
+            def move(status: Mapping[str, Any]) -> None:
+                progress = status.get("progress") or {}
+                done, total = progress.get("records") or 0, progress.get("total")
+                if status["status"] not in UNFINISHED:
+                    done = total = total or done or 1
+                bar.update(task, description=doing(status), total=total, completed=done)
+
+            yield move
+
+
+def dataset_status(document: Mapping[str, Any]) -> None:
+    """Answer "why isn't it newer?" on one screen."""
+    as_json(document)

@@ -1,0 +1,141 @@
+"""What the operator who was woken types."""
+
+import json
+
+from .conftest import JOB, Run, Server, status
+
+OTHER = "019ad0c2-0000-7000-8000-000000000002"
+FAILURE = {
+    "id": JOB,
+    "pipeline": "publication",
+    "subject": {"dataset": "flights"},
+    "failure": {
+        "code": "storage_unreachable",
+        "sentence": "Object storage doesn't answer.",
+        "details": {"step": "GET_DATA"},
+    },
+    "attempts": 2,
+    "accepted_at": "2026-11-29T02:00:00Z",
+    "started_at": "2026-11-29T02:00:01Z",
+    "finished_at": "2026-11-29T08:00:01Z",
+}
+
+
+def test_jobs_are_listed_one_a_line(server: Server, run: Run) -> None:
+    server.tell("GET /internal/jobs?limit=20&status=running", {"jobs": [status("GET_DATA")], "next": None})
+
+    lines = run("jobs", "list", "--status", "running").output.splitlines()
+
+    assert lines[0].split()[:3] == ["job", "pipeline", "about"]
+    assert lines[1].startswith(f"{JOB}  publication  flights  running  GET_DATA")
+
+
+def test_a_long_list_is_read_page_by_page(server: Server, run: Run) -> None:
+    page = [status("GET_DATA")] * 100
+    server.tell("GET /internal/jobs?limit=100", {"jobs": page, "next": JOB})
+    server.tell(f"GET /internal/jobs?limit=50&after={JOB}", {"jobs": page[:50], "next": OTHER})
+
+    listed = json.loads(run("jobs", "list", "--limit", "150", "--json").stdout)
+
+    assert len(listed) == 150
+
+
+def test_an_empty_list_says_so(server: Server, run: Run) -> None:
+    server.tell("GET /internal/failures?limit=20", {"failures": [], "next": None})
+
+    assert run("failures", "list").output == "Nothing has failed.\n"
+
+
+def test_a_job_is_shown_with_its_history(server: Server, run: Run) -> None:
+    history = [
+        {
+            "at": "2026-11-29T02:00:01Z",
+            "event": "claimed",
+            "state": "GET_DATA",
+            "claim_id": 7,
+            "details": {"attempts": 1},
+        }
+    ]
+    server.tell(f"GET /internal/jobs/{JOB}", status("GET_DATA", history=history))
+
+    output = run("jobs", "show", JOB).output
+
+    assert "2026-11-29 02:00:01  claimed  GET_DATA  7      attempts 1" in output
+
+
+def test_cancel_tells_apart_what_is_over_and_what_will_be(server: Server, run: Run) -> None:
+    address = f"POST /internal/jobs/{JOB}/cancel"
+    server.tell(address, status("GET_DATA"), 202)
+    server.tell(address, status("FAILED"))
+    server.tell(address, status("PUBLISHED"))
+
+    first, second, third = (run("jobs", "cancel", JOB) for _ in range(3))
+
+    assert "next heartbeat" in first.output
+    assert "is cancelled" in second.output
+    assert third.exit_code == 1
+
+
+def test_a_failure_is_shown_with_what_mends_it(server: Server, run: Run) -> None:
+    server.tell(f"GET /internal/failures/{JOB}", FAILURE)
+
+    output = run("failures", "show", JOB).output
+
+    assert "Object storage doesn't answer. [storage_unreachable: step GET_DATA]" in output
+    assert f"leaseway failures requeue {JOB}" in output
+
+
+def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server, run: Run) -> None:
+    server.problem(
+        f"POST /internal/failures/{JOB}/requeue",
+        409,
+        "subject_busy",
+        "Another job works on the same subject",
+        detail=f"It is job {OTHER}.",
+    )
+
+    result = run("failures", "requeue", JOB)
+
+    assert result.exit_code == 1
+    assert OTHER in result.stderr
+
+
+def test_T07_requeue_all_goes_on_past_a_busy_subject(server: Server, run: Run) -> None:
+    server.tell("GET /internal/failures?limit=100", {"failures": [FAILURE, FAILURE | {"id": OTHER}], "next": None})
+    server.problem(f"POST /internal/failures/{JOB}/requeue", 409, "subject_busy", "Another job works on it")
+    server.tell(f"POST /internal/failures/{OTHER}/requeue", status("REQUESTED"), 202)
+
+    result = run("failures", "requeue", "--all")
+
+    assert result.exit_code == 1
+    assert f"{OTHER} runs again as job {JOB}." in result.stdout
+    assert "1 of them stays as it is." in result.stderr
+
+
+def test_requeue_wants_one_job_or_all(run: Run) -> None:
+    assert run("failures", "requeue").exit_code == 2
+    assert run("failures", "requeue", JOB, "--all").exit_code == 2
+
+
+def test_purge_asks_first(server: Server, run: Run) -> None:
+    server.tell(f"DELETE /internal/failures/{JOB}", status=204)
+
+    assert run("failures", "purge", JOB, input="n\n").exit_code == 1
+    assert server.asked == []
+    assert run("failures", "purge", JOB, "--yes").exit_code == 0
+
+
+def test_pause_and_resume(server: Server, run: Run) -> None:
+    server.tell("PUT /internal/pause", {"pipeline": "publication", "until": "2026-11-29T04:00:00Z"})
+    server.tell("DELETE /internal/pause?pipeline=publication", status=204)
+
+    paused = run("pause", "publication", "--hours", "2")
+    resumed = run("resume", "publication")
+
+    assert (paused.exit_code, resumed.exit_code) == (0, 0)
+    assert server.asked[0][1] == {"pipeline": "publication", "hours": 2}
+    assert "until 2026-11-29 04:00 UTC" in paused.output
+
+
+def test_a_pause_longer_than_a_week_is_wrong_usage(run: Run) -> None:
+    assert run("pause", "*", "--hours", "169").exit_code == 2

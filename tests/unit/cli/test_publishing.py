@@ -1,0 +1,245 @@
+"""Publishing from an office laptop: over HTTP, with one sentence for what goes wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chalicelib.cli import remote
+
+from .conftest import JOB, Run, Server, status
+
+PUBLICATIONS = "POST /datasets/flights/publications"
+LOOK = f"GET /publications/{JOB}"
+
+
+def accepted(server: Server) -> None:
+    server.tell(PUBLICATIONS, status("REQUESTED"), 202, Location=f"{server.url}/publications/{JOB}", Retry_After="2")
+
+
+def test_publish_says_where_to_look(server: Server, run: Run) -> None:
+    accepted(server)
+
+    result = run("publish", "flights")
+
+    assert result.exit_code == 0
+    assert f"{server.url}/publications/{JOB}" in result.output
+    assert "leaseway status flights" in result.output
+    assert server.asked == [(PUBLICATIONS, {}, "Bearer lw_secret")]
+
+
+def test_publish_wait_shows_each_change_and_asks_as_often_as_the_server_likes(
+    server: Server, run: Run, pauses: list[float]
+) -> None:
+    accepted(server)
+    export = {"code": "export", "since": "2026-11-29T02:00:00Z", "until": None}
+    server.tell(LOOK, status("REQUESTED"), Retry_After="2")
+    server.tell(
+        LOOK,
+        status("GET_DATA", progress={"records": 1000, "bytes": 52_000, "total": 336_776}, waiting_for=export),
+        Retry_After="5",
+    )
+    server.tell(LOOK, status("PUBLISHED", version=3))
+
+    result = run("publish", "flights", "--wait")
+
+    assert result.exit_code == 0
+    assert "GET_DATA, 1,000 of 336,776 records, 52.0 kB, waits for export" in result.output
+    assert f"Published version 3: {server.url}/datasets/flights" in result.output
+    assert pauses == [2, 5]
+
+
+def test_publish_wait_ends_with_1_and_the_sentence_of_the_failure(server: Server, run: Run) -> None:
+    accepted(server)
+    failure = {"code": "source_denied", "sentence": "The source's login may not read it.", "details": {"relation": "r"}}
+    server.tell(LOOK, status("FAILED", failure=failure))
+
+    result = run("publish", "flights", "--wait")
+
+    assert result.exit_code == 1
+    assert "The source's login may not read it. [source_denied: relation r]" in result.stderr
+
+
+def test_publish_wait_outlasts_a_server_that_restarts(server: Server, run: Run, pauses: list[float]) -> None:
+    accepted(server)
+    server.tell(LOOK, "<html>bad gateway</html>", 502)
+    server.tell(LOOK, "<html>bad gateway</html>", 502)
+    server.tell(LOOK, status("PUBLISHED"))
+
+    assert run("publish", "flights", "--wait").exit_code == 0
+    assert len(pauses) == 2
+
+
+def test_publish_wait_gives_up_on_a_server_that_stays_away(
+    server: Server, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted(server)
+    server.tell(LOOK, "", 503)
+    minutes = iter(range(0, 6000, 60))
+    monkeypatch.setattr(remote, "monotonic", lambda: next(minutes))
+
+    result = run("publish", "flights", "--wait")
+
+    assert result.exit_code == 1
+    assert "was answered 503" in result.stderr
+
+
+def test_ctrl_c_leaves_the_publication_running_and_says_how_to_look(
+    server: Server, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted(server)
+    server.tell(LOOK, status("GET_DATA"))
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(remote, "sleep", interrupt)
+    result = run("publish", "flights", "--wait")
+
+    assert result.exit_code == 130
+    assert "The publication goes on. Look with `leaseway status flights`" in result.stderr
+    assert [request for request, _, _ in server.asked] == [PUBLICATIONS, LOOK]  # and no cancel
+
+
+def test_publish_wait_json_prints_the_last_status_and_nothing_else(server: Server, run: Run) -> None:
+    accepted(server)
+    server.tell(LOOK, status("PUBLISHED"))
+
+    result = run("publish", "flights", "--wait", "--json")
+
+    assert json.loads(result.stdout)["status"] == "succeeded"
+
+
+def test_a_refusal_is_one_sentence_with_the_field_and_the_remedy(server: Server, run: Run) -> None:
+    server.problem(
+        PUBLICATIONS,
+        422,
+        "unknown_source",
+        "There is no source of that name",
+        field="source",
+        detail="'fligths' is not registered. Did you mean 'flights'?",
+    )
+
+    result = run("publish", "flights")
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: There is no source of that name (source): 'fligths' is not registered. Did you mean 'flights'?\n"
+    )
+
+
+def test_without_a_token_the_answer_says_how_to_get_one(server: Server, run: Run) -> None:
+    server.problem(PUBLICATIONS, 401, "unauthorized", "This address needs a token")
+
+    assert "LEASEWAY_TOKEN" in run("publish", "flights").stderr
+
+
+def test_an_answer_of_something_else_on_the_way_is_named_as_such(server: Server, run: Run) -> None:
+    server.tell(PUBLICATIONS, {"message": "Missing Authentication Token"}, 403)
+
+    result = run("publish", "flights")
+
+    assert result.exit_code == 1
+    assert "was answered 403 by something that isn't Leaseway" in result.stderr
+
+
+def test_nobody_at_the_address(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEASEWAY_URL", "http://127.0.0.1:9")
+
+    result = run("publish", "flights")
+
+    assert result.exit_code == 1
+    assert result.stderr == "Error: Nobody answers at http://127.0.0.1:9. Check LEASEWAY_URL and the network.\n"
+
+
+def test_the_token_never_goes_to_another_host(server: Server, run: Run) -> None:
+    other = Server()
+    try:
+        server.tell(
+            PUBLICATIONS, status("REQUESTED"), 202, Location=f"http://localhost:{other.server_port}/publications/1"
+        )
+        from threading import Thread
+
+        other.tell("GET /publications/1", status("PUBLISHED"))
+        Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        run("publish", "flights", "--wait")
+        assert [authorization for _, _, authorization in other.asked] == [None]
+    finally:
+        other.shutdown()
+        other.server_close()
+
+
+@pytest.mark.parametrize("wrong", ["Flights", "a b", "../catalog", "-x", "x" * 64])
+def test_what_cannot_be_a_dataset_is_refused_before_anything_is_sent(server: Server, run: Run, wrong: str) -> None:
+    assert run("status", "--", wrong).exit_code == 2
+    assert server.asked == []
+
+
+def test_a_definition_is_put_from_a_file_and_got_into_one(server: Server, run: Run, tmp_path: Path) -> None:
+    body = {"title": {"en": "Flights", "de": "Flüge"}}
+    server.tell("PUT /datasets/flights/definition", {"revision": 4}, 201)
+    server.tell("GET /datasets/flights/definition", body)
+    file = tmp_path / "flights.json"
+
+    got = run("definition", "get", "flights", str(file))
+    put = run("definition", "put", "flights", str(file))
+
+    assert (got.exit_code, put.exit_code) == (0, 0)
+    assert server.asked[1][1] == body
+    assert "Flüge" in file.read_text()
+    assert "Revision 4 of flights is new." in put.output
+
+
+def test_a_definition_that_is_no_json_is_wrong_usage(server: Server, run: Run) -> None:
+    result = run("definition", "put", "flights", input="title: Flights")
+
+    assert result.exit_code == 2
+    assert "is not JSON" in result.stderr
+    assert server.asked == []
+
+
+def test_each_field_of_an_invalid_definition_is_named(server: Server, run: Run) -> None:
+    server.problem(
+        "PUT /datasets/flights/definition",
+        422,
+        "invalid_definition",
+        "The definition isn't valid",
+        errors=[{"field": "title.xx", "detail": "no language"}, {"field": "themes.0", "detail": "unknown"}],
+    )
+
+    error = run("definition", "put", "flights", input="{}").stderr
+
+    assert "title.xx: no language" in error
+    assert "themes.0: unknown" in error
+
+
+def test_a_schedule_is_set(server: Server, run: Run) -> None:
+    server.tell("PUT /datasets/flights/schedule", {"next_due_at": "2026-12-31T22:00:00Z"})
+
+    result = run(
+        "schedule", "set", "flights", "--every", "month", "--on", "31", "--at", "23:00", "--zone", "Europe/Berlin"
+    )
+
+    assert result.exit_code == 0, result.output
+    assert server.asked[0][1] == {"every": "month", "at": "23:00", "zone": "Europe/Berlin", "on": 31}
+    assert "2026-12-31 22:00 UTC" in result.output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--every", "day", "--at", "25:00"),
+        ("--every", "day", "--at", "02:00", "--on", "sunday"),
+        ("--every", "week", "--at", "02:00"),
+        ("--every", "year", "--at", "02:00"),
+    ],
+)
+def test_a_schedule_that_cannot_be_meant_is_wrong_usage(server: Server, run: Run, options: tuple[str, ...]) -> None:
+    assert run("schedule", "set", "flights", *options).exit_code == 2
+    assert server.asked == []
+
+
+def test_a_schedule_is_deleted(server: Server, run: Run) -> None:
+    server.tell("DELETE /datasets/flights/schedule", status=204)
+
+    assert run("schedule", "delete", "flights").exit_code == 0
