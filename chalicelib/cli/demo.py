@@ -1,0 +1,147 @@
+"""The demo: from nothing to a published dataset, and where to look."""
+
+import hashlib
+import json
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import resources
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import httpx
+
+from . import local, show
+from .remote import Refused, Remote
+
+DATASET = "flights"
+SOURCE = "flights"
+CONNECTION = "nyc"
+SECRET = "LEASEWAY_SECRET_NYC"  # the name of the variable that holds the address, not a secret
+
+
+def run() -> None:
+    """Do it all, and print where to look."""
+    show.heading("Flights from New York City in 2013, published from nothing")
+    server = prepare()
+    job = ask(server)
+    version = show.watch(server.follow(job["links"]["self"]), label="  ")["version"]
+    report(server, version)
+
+
+@contextmanager
+def step(label: str) -> Iterator[None]:
+    """Show one step with how long it took."""
+    out, began = show.console(), monotonic()
+    with out.status(f"{label} …") if out.is_terminal else nullcontext():
+        yield
+    click.echo(f"  {label:<64}{monotonic() - began:6.1f} s")
+
+
+def prepare() -> Remote:
+    """Bring the stack up, deploy the app and register the dataset; what is there already stays."""
+    from chalicelib.db import Database, migrate
+    from chalicelib.datasets.registry import add_connection, register_source
+    from localstack.deploy import deploy
+
+    from .flights import load_flights
+
+    stack = local.stack()
+    with step("PostgreSQL, LocalStack, triple store and front port are up"):
+        stack.up()
+    environment = stack.environment()
+    dsn = environment["DATABASE_URL"]
+    with step("the tables are there"):
+        migrate(dsn, environment["PUBLIC_URL"])
+    with step("336,776 flights are in a schema of their own"):
+        stack.keep(SECRET, load_flights(dsn, local.CHECKOUT / ".leaseway" / "cache", secrets.token_urlsafe()))
+    with step("the app is deployed: API, workers, scheduled functions"):
+        deploy(stack)
+    with step("connection, source, tokens and definition are registered"):
+        database = Database(dsn)
+        add_connection(database, CONNECTION, SECRET)
+        register_source(database, SOURCE, CONNECTION, relation="nyc.flights", query=None)
+        server = local.remote()
+        server.ask("PUT", f"/datasets/{DATASET}/definition", json=definition())
+    return server
+
+
+def definition() -> Any:
+    """Return what the flights are: the file is also an example to copy."""
+    return json.loads((resources.files(__package__) / "flights.json").read_text(encoding="utf-8"))
+
+
+def ask(server: Remote) -> dict[str, Any]:
+    """Ask for a publication, and show the answer as it came."""
+    address = f"/datasets/{DATASET}/publications"
+    answer = server.ask("POST", address, json={})
+    click.echo(f"\n  POST {server.url}{address}")
+    click.echo(f"  {answer.status_code} {answer.reason_phrase}")
+    for name in ("Location", "Retry-After"):
+        click.echo(f"  {name}: {answer.headers[name]}")
+    click.echo()
+    return answer.json() | {"links": {"self": answer.headers["Location"]}}
+
+
+def report(server: Remote, version: int) -> None:
+    """Print where to look; one file is downloaded and compared with what the catalogue says of it."""
+    entry = f"{server.url}/datasets/{DATASET}"
+    record = server.get(f"/datasets/{DATASET}/versions/{version}")
+    files = record["files"]
+    click.echo(f"\nVersion {version} is published: {show.amount(record['records'])} records.\n")
+    show.facts(
+        [
+            ("  the entry (Turtle)", entry),
+            ("  as JSON-LD", f"{entry}.jsonld"),
+            ("  as RDF/XML", f"{entry}.rdf"),
+            ("  this version", f"{entry}/versions/{version}"),
+            ("  the catalogue", f"{server.url}/catalog"),
+            ("  its status", f"{server.url}/publications/{record['job']}"),
+            *((f"  {f['format']}, {show.size(f['bytes'])}", f"{f['url']}\nsha256 {f['sha256']}") for f in files),
+        ]
+    )
+    smallest = min(files, key=lambda file: int(file["bytes"]))
+    check(smallest)
+    click.echo(f"\nOne file was downloaded: {show.amount(smallest['bytes'])} bytes and the SHA-256 are as the catalogue says.")
+    advise(server)
+
+
+def check(file: dict[str, Any]) -> None:
+    """Download a file and compare its size and SHA-256 with what is said of it."""
+    digest, octets = hashlib.sha256(), 0
+    with httpx.stream("GET", file["url"], follow_redirects=True, timeout=60) as answer:
+        answer.raise_for_status()
+        for block in answer.iter_bytes():
+            digest.update(block)
+            octets += len(block)
+    if (octets, digest.hexdigest()) != (file["bytes"], file["sha256"]):
+        raise Refused(f"{file['url']} has {octets} bytes with SHA-256 {digest.hexdigest()}, which isn't what the record says.")
+
+
+def advise(server: Remote) -> None:
+    """Print what to try next."""
+    command = _relative(Path(sys.argv[0]))
+    token = _relative(local.token_file("operator"))
+    entry = f"{server.url}/datasets/{DATASET}"
+    click.echo("\nTry next:")
+    show.facts(
+        [
+            (f"  curl -H 'Accept: application/ld+json' {entry}", "the entry, as JSON-LD"),
+            (f"  curl -LO {entry}/files/{DATASET}.csv", "the current CSV"),
+            (f'  curl -H "Authorization: Bearer $(cat {token})" {entry}/status', "why isn't it newer?"),
+            (f"  {command} status {DATASET}", "the same, on one screen"),
+            (f"  {command} schedule set {DATASET} --every day --at 02:00", "publish every night"),
+            ("  make demo", "version 2; version 1 stays"),
+            ("  make demo-crash", "kill the worker, watch the recovery"),
+            ("  make down", "stop it; `make up` brings all back"),
+        ]
+    )
+
+
+def _relative(path: Path) -> Path:
+    """As one would type it in the current folder."""
+    absolute = path.absolute()
+    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
