@@ -1,0 +1,322 @@
+"""The definition: all that a publisher says about a dataset, checked when it comes in and kept in one canonical form.
+
+Whatever passes here can be rendered, so nobody finds out at the end of a publication that a comma was wrong. Codes and
+addresses are brought into one spelling first: the same content has the same canonical JSON and the same etag.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
+
+from . import Fault, Invalid, vocabularies
+from .dates import datatype_of, is_written_as
+from .iris import LINKS, absolute_iri, mailbox
+
+Format = Literal["csv", "json", "xml"]
+ColumnType = Literal[
+    "text",
+    "boolean",
+    "integer",
+    "decimal",
+    "double",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "json",
+    "binary",
+]
+
+# What XML can't hold, and control characters that mean nothing in a text (DESIGN: one documented rule, refuse them).
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*")
+
+
+def dataset_id(text: str) -> str:
+    """The text as a dataset's id: a stable name that stands in every address of the dataset. Raises Invalid."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
+        raise Invalid([Fault("id", "must be 1 to 63 of a-z, 0-9 and -, beginning with a letter or a digit")])
+    return text
+
+
+def _text(value: str) -> str:
+    value = value.replace("\r\n", "\n").replace("\r", "\n").strip()
+    if found := _UNWRITABLE.search(value):
+        raise ValueError(f"holds the character U+{ord(found.group()):04X}, which no reader can show; take it out")
+    if not value:
+        raise ValueError("is empty; write the text, or leave the field out")
+    return value
+
+
+def _languages[T](texts: dict[str, T]) -> dict[str, T]:
+    tags: dict[str, T] = {}
+    for written, text in texts.items():
+        tag = written.strip().replace("_", "-").lower()  # stores change the case of tags, so there is only one here
+        if not _TAG.fullmatch(tag):
+            raise ValueError(f"{written[:40]!r} is no language tag; write en, de or de-ch")
+        if tag in tags:
+            raise ValueError(f"has the language {tag} twice; keep one of them")
+        tags[tag] = text
+    return tags
+
+
+def _distinct[T](values: list[T]) -> list[T]:
+    return list(dict.fromkeys(values))
+
+
+def _link(value: str) -> str:
+    return absolute_iri(value, LINKS)
+
+
+def _open(vocabulary: vocabularies.Vocabulary) -> Callable[[str], str]:
+    """A value of the list as its code; an IRI of somebody else's list stays as it is."""
+
+    def code_or_iri(value: str) -> str:
+        try:
+            return vocabulary.code(value)
+        except ValueError:
+            if "://" not in value or value.strip().startswith(vocabulary.base):
+                raise
+            return absolute_iri(value)
+
+    return code_or_iri
+
+
+def _public(value: str) -> str:
+    code = vocabularies.ACCESS_RIGHTS.code(value)
+    if code != "PUBLIC":
+        raise ValueError(f"can't be {code}: every file of a published dataset is open to everyone, so only PUBLIC fits")
+    return code
+
+
+def _tier(value: str) -> str:
+    if value == "high":
+        raise ValueError("can't be 'high' yet: the rules of the higher tier don't exist; write base")
+    if value != "base":
+        raise ValueError("must be base")
+    return value
+
+
+def _source(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", value):
+        raise ValueError("must be the name of a registered source: 1 to 63 of a-z, 0-9, _ and -")
+    return value
+
+
+def _column(value: str) -> str:
+    value = _text(value)
+    if len(value.encode()) > 63:
+        raise ValueError("is longer than the 63 bytes that PostgreSQL keeps of a name; shorten it")
+    return value
+
+
+Text = Annotated[str, Field(max_length=20_000), AfterValidator(_text)]
+Line = Annotated[Text, Field(max_length=500)]
+Texts = Annotated[dict[str, Text], Field(min_length=1), AfterValidator(_languages)]
+Lines = Annotated[dict[str, Line], Field(min_length=1), AfterValidator(_languages)]
+Keywords = Annotated[
+    dict[str, Annotated[list[Line], Field(min_length=1, max_length=100), AfterValidator(_distinct)]],
+    Field(min_length=1),
+    AfterValidator(_languages),
+]
+Iri = Annotated[str, Field(max_length=2_000), AfterValidator(absolute_iri)]
+Link = Annotated[str, Field(max_length=2_000), AfterValidator(_link)]
+
+Language = Annotated[str, AfterValidator(vocabularies.LANGUAGES.code)]
+Theme = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabularies.THEMES))]
+Licence = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabularies.LICENCES))]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=False)
+
+
+class Publisher(_Part):
+    """Who publishes the dataset: an organisation, under its own IRI where it has one."""
+
+    name: Lines
+    iri: Iri | None = None
+    type: Annotated[str, AfterValidator(vocabularies.PUBLISHER_TYPES.code)] | None = None
+
+
+class Contact(_Part):
+    """Whom a reader may ask."""
+
+    name: Lines
+    email: Annotated[str, Field(max_length=254), AfterValidator(mailbox)]
+
+
+class Temporal(_Part):
+    """The time that the data cover; without ``end`` it goes on."""
+
+    start: str
+    end: str | None = None
+
+    @field_validator("start", "end")
+    @classmethod
+    def _is_a_date(cls, value: str) -> str:
+        datatype_of(value)
+        return value
+
+    @field_validator("end")
+    @classmethod
+    def _is_not_before_the_start(cls, end: str, info: ValidationInfo) -> str:
+        start = info.data.get("start")
+        same_form = start and all(is_written_as(kind, start) == is_written_as(kind, end) for kind in ("date", "gYear"))
+        if start and same_form and not start.startswith("-") and end < start:
+            raise ValueError(f"is before the start, {start}; swap or correct them")
+        return end
+
+
+class Column(_Part):
+    """A column that is published. ``from`` names it at the source where that differs."""
+
+    name: Annotated[str, AfterValidator(_column)]
+    type: ColumnType
+    title: Lines | None = None
+    description: Texts | None = None
+    source_name: Annotated[str, AfterValidator(_column)] | None = Field(None, alias="from")
+
+
+class Definition(_Part):
+    """All that a publisher says about a dataset; see ``parse``."""
+
+    title: Lines
+    description: Texts
+    keywords: Keywords
+    languages: Annotated[list[Language], Field(min_length=1, max_length=30), AfterValidator(_distinct)]
+    publisher: Publisher
+    contact: Contact
+    themes: Annotated[list[Theme], Field(min_length=1, max_length=30), AfterValidator(_distinct)]
+    licence: Licence
+    access_rights: Annotated[str, AfterValidator(_public)] = "PUBLIC"
+    spatial: Annotated[list[Iri], Field(max_length=100), AfterValidator(_distinct)] = []
+    temporal: Temporal | None = None
+    frequency: Annotated[str, AfterValidator(vocabularies.FREQUENCIES.code)] | None = None
+    landing_page: Link | None = None
+    identifiers: Annotated[list[Line], Field(max_length=20), AfterValidator(_distinct)] = []
+    conforms_to: Annotated[list[Iri], Field(max_length=20), AfterValidator(_distinct)] = []
+    source: Annotated[str, AfterValidator(_source)]
+    formats: Annotated[list[Format], Field(min_length=1), AfterValidator(_distinct), AfterValidator(sorted)] = list(
+        get_args(Format)
+    )
+    tier: Annotated[str, AfterValidator(_tier)] = "base"
+    columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
+
+    @field_validator("description")
+    @classmethod
+    def _speaks_the_languages_of_the_title(cls, texts: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        title = info.data.get("title", texts)
+        if texts.keys() != title.keys():
+            wanted, given = ", ".join(sorted(title)), ", ".join(sorted(texts))
+            raise ValueError(f"must be in the languages of the title ({wanted}); it is in {given}")
+        return texts
+
+    @field_validator("themes")
+    @classmethod
+    def _has_a_theme_of_the_eu(cls, themes: list[str]) -> list[str]:
+        if not any(theme in vocabularies.THEMES.codes for theme in themes):
+            codes = ", ".join(sorted(vocabularies.THEMES.codes))
+            raise ValueError(f"needs at least one of the EU's data themes: {codes}")
+        return themes
+
+    @field_validator("columns")
+    @classmethod
+    def _names_each_column_once(cls, columns: list[Column]) -> list[Column]:
+        names = [column.name for column in columns]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"has {', '.join(twice)} more than once; every published column has a name of its own")
+        return columns
+
+    @classmethod
+    def parse(cls, content: object) -> Self:
+        """The definition that decoded JSON (or YAML) holds; raises Invalid with every fault at once.
+
+        A definition's own ``as_json`` parses to the same definition.
+        """
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise Invalid([_fault(each) for each in error.errors(include_url=False)]) from None
+
+    def as_json(self) -> dict[str, Any]:
+        """The canonical content: codes, defaults filled in, nothing that isn't said."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @property
+    def canonical(self) -> bytes:
+        """The canonical JSON: keys sorted, no spaces, UTF-8."""
+        return json.dumps(self.as_json(), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @property
+    def etag(self) -> str:
+        """SHA-256 of the canonical JSON in hexadecimal: equal exactly when the content is."""
+        return hashlib.sha256(self.canonical).hexdigest()
+
+
+_KINDS: Mapping[str, str] = {
+    "missing": "is missing",
+    "string_type": "must be a text",
+    "dict_type": 'must be an object of language and text, like {"en": "Flights"}',
+    "list_type": "must be a list",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+}
+_EXAMPLES: Mapping[str, str] = {
+    "title": 'e.g. {"en": "Flights", "de": "Flüge"}',
+    "description": "a text for each language of the title",
+    "keywords": 'e.g. {"en": ["aviation", "airports"]}',
+    "languages": 'the languages of the data, e.g. ["en"]',
+    "publisher": 'e.g. {"name": {"en": "Office"}, "iri": "https://office.example.org/"}',
+    "contact": 'e.g. {"name": {"en": "Open data desk"}, "email": "opendata@example.org"}',
+    "themes": 'e.g. ["TRAN"]',
+    "licence": 'e.g. "CC_BY_4_0" or "CC0"',
+    "source": "the name of a registered source",
+    "columns": 'the columns to publish, e.g. [{"name": "year", "type": "integer"}]',
+    "type": f"one of {', '.join(get_args(ColumnType))}",
+}
+
+
+def _fault(error: ErrorDetails) -> Fault:
+    """Pydantic's finding as a field's path and a sentence of our own."""
+    path = ""
+    for part in error["loc"]:
+        if part != "[key]":
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    kind, context = error["type"], error.get("ctx", {})
+    last = str(error["loc"][-1]) if error["loc"] else ""
+    if kind == "value_error":
+        return Fault(path, str(context["error"]))
+    if kind == "extra_forbidden":
+        nearest = get_close_matches(last, _fields(error["loc"][:-1]), n=1)
+        return Fault(path, f"is no field here; {f'did you mean {nearest[0]}?' if nearest else 'take it out'}")
+    if kind == "literal_error":
+        return Fault(path, f"must be one of {context['expected']}".replace("'", "").replace(" or ", ", "))
+    if kind in {"too_short", "too_long", "string_too_long"}:
+        least, most = context.get("min_length"), context.get("max_length")
+        what = "characters" if kind.startswith("string") else "entries"
+        return Fault(path, f"needs at least {least} of its {what}" if least else f"can't have more than {most} {what}")
+    sentence = _KINDS.get(kind, "isn't of the kind that belongs here")
+    if kind != "dict_type" and (example := _EXAMPLES.get(last)):
+        sentence += f": {example}" if kind == "missing" else f", {example}"
+    return Fault(path, sentence)
+
+
+_PARTS: Mapping[str, type[_Part]] = {
+    "publisher": Publisher,
+    "contact": Contact,
+    "temporal": Temporal,
+    "columns": Column,
+}
+
+
+def _fields(path: tuple[int | str, ...]) -> list[str]:
+    model = _PARTS.get(str(path[0]), Definition) if path else Definition
+    return [field.alias or name for name, field in model.model_fields.items()]
