@@ -1,0 +1,96 @@
+"""What can go wrong between a source and object storage, as codes: never a message of the source or the store."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+
+class SourceError(Exception):
+    """The source's database didn't give its records; ``code`` says why, ``details`` where."""
+
+    def __init__(self, code: str, sqlstate: str | None = None, **details: str | int):
+        super().__init__(code)
+        self.code = code
+        self.details: dict[str, str | int] = details if sqlstate is None else {"sqlstate": sqlstate, **details}
+
+
+class StorageAway(Exception):
+    """Object storage doesn't answer: a time-out, a broken connection, or a 5xx."""
+
+    def __init__(self, status: int | None = None):
+        super().__init__()
+        self.details: dict[str, str | int] = {} if status is None else {"status": status}
+
+
+class StorageRefused(Exception):
+    """Object storage answers, but not to this: a missing bucket or right, an upload that was aborted."""
+
+    def __init__(self, status: int | None = None):
+        super().__init__()
+        self.details: dict[str, str | int] = {} if status is None else {"status": status}
+
+
+class StorageMismatch(Exception):
+    """What object storage holds isn't what was sent: size or checksum differ."""
+
+
+# The longest prefix of the SQLSTATE decides. What isn't listed is worth another try.
+CODES = {
+    "08": "source_unreachable",
+    "53": "source_unreachable",  # out of connections, memory or disk
+    "57P": "source_unreachable",  # shutting down, crashed, starting up
+    "58": "source_unreachable",
+    "40": "source_conflict",  # also a standby that puts replication first
+    "55": "source_conflict",  # a lock not had in time, a materialised view not filled yet
+    "57014": "source_timeout",  # statement_timeout, or somebody's pg_cancel_backend
+    "25P": "source_timeout",  # idle_in_transaction_session_timeout, transaction_timeout
+    "28": "source_denied",
+    "42501": "source_denied",
+    "25006": "source_denied",  # the query writes
+    "42": "source_changed",
+    "3D": "source_changed",
+    "3F": "source_changed",
+    "0A": "source_changed",
+    "20": "source_bad_record",
+    "21": "source_bad_record",
+    "22": "source_bad_record",
+    "23": "source_bad_record",
+    "P0": "source_bad_record",  # a function of the source's that raises
+    "XX001": "source_bad_record",  # data corrupted
+    "XX002": "source_bad_record",  # index corrupted
+}
+
+# libpq gives no SQLSTATE for a refused connection, only text. A server that speaks another language than English counts
+# as unreachable: it is asked again until the deadline, and the failure has the right neighbourhood.
+REFUSALS = (
+    (
+        re.compile(
+            r"FATAL: .*(authentication|pg_hba|permission denied|role .* does not exist|not permitted to log in)"
+        ),
+        "28000",
+    ),
+    (re.compile(r"FATAL: .*database .* does not exist"), "3D000"),
+)
+
+
+def code_of(sqlstate: str | None) -> str:
+    """The code that stands for a SQLSTATE; without one the connection is broken."""
+    if sqlstate is None:
+        return "source_unreachable"
+    known = (prefix for prefix in sorted(CODES, key=len, reverse=True) if sqlstate.startswith(prefix))
+    return CODES.get(next(known, ""), "source_conflict")
+
+
+@contextmanager
+def blaming_source(relation: str) -> Iterator[None]:
+    """What psycopg raises inside becomes a SourceError that names the relation."""
+    try:
+        yield
+    except psycopg.Error as error:
+        sqlstate = error.sqlstate
+        if sqlstate is None:
+            sqlstate = next((state for text, state in REFUSALS if text.search(str(error))), None)
+        # The error's own text may quote a record's values, so it isn't even kept as the cause.
+        raise SourceError(code_of(sqlstate), sqlstate, relation=relation) from None

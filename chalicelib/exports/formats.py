@@ -1,0 +1,146 @@
+"""CSV, JSON and XML, written by the source's PostgreSQL: one COPY a file, each row a record.
+
+The client only joins rows: formatted in Python the three files of 300,000 records take 6 to 31 s, here they take 4.
+"""
+
+# ruff: noqa: S608 - names are quoted by `quoted`, published ones are [a-z][a-z0-9_]*, and a query is an operator's
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .types import TYPES
+
+
+@dataclass(frozen=True)
+class Column:
+    """A published column: its name in the files, its declared type, its name at the source."""
+
+    name: str
+    type: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format: what stands around the records and how the server writes one."""
+
+    media_type: str
+    header: bytes
+    separator: bytes
+    footer: bytes
+    header_rows: int
+    query: Callable[[Sequence[Column], str], str]
+    """The query that writes each of the ordered records as this format's row."""
+    options: str
+    clean: Callable[[bytes], tuple[bytes, int]]
+    """What is done to the joined rows, and how many characters it removed."""
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL takes it, whatever it holds."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _value(column: Column) -> str:
+    return TYPES[column.type].value.format(_source(column))
+
+
+def _source(column: Column) -> str:
+    return f"record.{quoted(column.name)}"
+
+
+def _csv(columns: Sequence[Column], records: str) -> str:
+    values = ", ".join(f"{_value(column)} as {quoted(column.name)}" for column in columns)
+    return f"select {values} from {records}"
+
+
+def _json(columns: Sequence[Column], records: str) -> str:
+    values = ", ".join(
+        f"{(TYPES[column.type].json or TYPES[column.type].value).format(_source(column))} as {quoted(column.name)}"
+        for column in columns
+    )
+    return f"select row_to_json(object) from (select {values} from {records}) as object"
+
+
+# ">" for the sake of "]]>"; a parser would turn a bare CR into LF; LF so that a record stays one line.
+ESCAPES = (("'&'", "'&amp;'"), ("'<'", "'&lt;'"), ("'>'", "'&gt;'"), ("chr(13)", "'&#13;'"), ("chr(10)", "'&#10;'"))
+
+
+def _xml(columns: Sequence[Column], records: str) -> str:
+    elements = []
+    for column in columns:
+        value = _value(column)
+        if TYPES[column.type].escaped:
+            for character, reference in ESCAPES:
+                value = f"replace({value}, {character}, {reference})"
+        name = column.name
+        elements.append(f"coalesce('<{name}>' || ({value}) || '</{name}>', '<{name} xsi:nil=\"true\"/>')")
+    # Functions take at most 100 arguments, and a chain of || copies its left side at every step.
+    groups = [f"concat({', '.join(elements[i : i + 50])})" for i in range(0, len(elements), 50)]
+    return f"select concat('<record>', {', '.join(groups)}, '</record>') from {records}"
+
+
+# A row as it is, without escaping or quoting: CSV of one column whose quote and delimiter don't occur in it. Where \x01
+# does occur (or a line break in a json value), the server doubles it and wraps the row in it; ``_bare`` undoes that.
+RAW = "format csv, quote e'\\x01', delimiter e'\\x02', encoding 'UTF8'"
+QUOTE = b"\x01"
+NOT_IN_XML = bytes(set(range(0x20)) - set(b"\t\n\r"))
+NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")  # U+FFFE and U+FFFF
+
+
+def _as_it_is(rows: bytes) -> tuple[bytes, int]:
+    return rows, 0
+
+
+def _clean_json(rows: bytes) -> tuple[bytes, int]:
+    # JSON's own escapes leave no control character in a row.
+    return rows.replace(QUOTE, b""), 0
+
+
+def _clean_xml(rows: bytes) -> tuple[bytes, int]:
+    """Remove what XML 1.0 can't hold: C0 controls but tab, LF and CR, U+FFFE and U+FFFF."""
+    cleaned = rows.translate(None, NOT_IN_XML)
+    removed = 0
+    if len(cleaned) != len(rows):
+        for row in rows.split(b"\n"):
+            removed += len(row := _bare(row)) - len(row.translate(None, NOT_IN_XML))
+    for noncharacter in NONCHARACTERS:
+        if found := cleaned.count(noncharacter):
+            removed += found
+            cleaned = cleaned.replace(noncharacter, b"")
+    return cleaned, removed
+
+
+def _bare(row: bytes) -> bytes:
+    return row[1:-1].replace(QUOTE * 2, QUOTE) if row.startswith(QUOTE) else row
+
+
+FORMATS = {
+    "csv": Format("text/csv", b"", b"", b"", 1, _csv, "format csv, header, encoding 'UTF8'", _as_it_is),
+    "json": Format("application/json", b"[", b",", b"]\n", 0, _json, RAW, _clean_json),
+    "xml": Format(
+        "application/xml",
+        b'<?xml version="1.0" encoding="UTF-8"?>\n<records xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">\n',
+        b"",
+        b"</records>\n",
+        0,
+        _xml,
+        RAW,
+        _clean_xml,
+    ),
+}
+
+
+def copy_statement(name: str, columns: Sequence[Column], source: str) -> str:
+    """The COPY that writes one file of ``source`` (a relation, or a query in brackets).
+
+    The records are ordered by every published column: two that tie are the same in the file, so its bytes depend on
+    nothing but the records, in this file, the other ones and the next version's. Only what is published is sorted
+    (a third of a COPY csv more: 0.30 s for 0.20 s on 336,776 × 19).
+    """
+    picked = ", ".join(f"source.{quoted(column.source)} as {quoted(column.name)}" for column in columns)
+    order = ", ".join(
+        key.format(f"source.{quoted(column.source)}") for column in columns for key in TYPES[column.type].order
+    )
+    records = f"(select {picked} from {source} as source order by {order}) as record"
+    return f"copy ({FORMATS[name].query(columns, records)}) to stdout ({FORMATS[name].options})"

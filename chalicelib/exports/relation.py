@@ -1,0 +1,254 @@
+"""A relation of a source's database, written as files: all from one snapshot, by one connection, memory flat."""
+
+# ruff: noqa: S608 - names are quoted by the server or by `quoted`, the query is an operator's
+
+import select
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import error_from_result
+
+from .errors import SourceError, StorageAway, StorageRefused, blaming_source
+from .formats import FORMATS, Column, copy_statement, quoted
+from .storage import Stored
+from .types import TYPES
+
+BATCH = 256 * 1024
+"""Bytes joined before they are cleaned, hashed and sent on."""
+
+QUIET = 1.0
+"""Seconds without a row (the server is sorting, or waits for a lock) after which the caller's beat is called."""
+
+# A connection that died without a word ends an export within about a minute.
+REACH: dict[str, str | int] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+    "application_name": "leaseway export",
+}
+
+# Everything that changes how PostgreSQL writes a value, whatever the server, database, role or DSN has set.
+SNAPSHOT = """
+begin isolation level repeatable read read only;
+set local timezone = 'UTC';
+set local datestyle = 'ISO, YMD';
+set local intervalstyle = 'iso_8601';
+set local extra_float_digits = 1;
+set local bytea_output = 'hex';
+set local client_encoding = 'UTF8';
+set local standard_conforming_strings = on;
+set local jit = off;
+set local lock_timeout = '30s';
+"""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or view (by its name, quoted as in SQL where it must be) or a query, and what is published of it."""
+
+    connection_dsn: str = field(repr=False)
+    relation: str | None
+    query: str | None
+    columns: Sequence[Column]
+
+
+class Target(Protocol):
+    """Where one file goes."""
+
+    key: str
+
+    def write(self, data: bytes, /) -> None:
+        """Take the next bytes."""
+
+    def complete(self) -> Stored:
+        """Make the file visible, checked against what was written."""
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+
+
+class Beat(Protocol):
+    """Called between units of work; what it raises ends the export."""
+
+    def __call__(self, *, records: int, bytes: int, total: int) -> None:
+        """Records so far (of a file: the work of all files, divided by their number), bytes of all files, total."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was written and checked."""
+
+    format: str
+    key: str
+    bytes: int
+    sha256: str
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export made: every file holds ``records`` records; ``removed`` characters had no place in XML."""
+
+    records: int
+    files: list[File]
+    removed: int
+
+
+def export(
+    relation: Relation, formats: Sequence[str], open_target: Callable[[str, str], Target], *, beat: Beat
+) -> Exported:
+    """Write a relation in each format; ``open_target`` gets a format's name and media type when its turn comes.
+
+    Raises:
+        SourceError: the source is away, refuses, or isn't what the columns say.
+        StorageAway: object storage doesn't answer.
+    """
+    files: list[File] = []
+    removed = written = 0
+    with _snapshot(relation) as source:
+        total = 0
+        for counted in source.count():
+            total = counted or 0
+            beat(records=0, bytes=0, total=total)
+        for done, name in enumerate(formats):
+            format_ = FORMATS[name]
+            target = open_target(name, format_.media_type)
+            try:
+                target.write(format_.header)
+                rows = -format_.header_rows
+                for batch in source.records(name):
+                    if batch:
+                        data, dropped = format_.clean(format_.separator.join(batch))
+                        if rows > 0:
+                            data = format_.separator + data
+                        rows += len(batch)
+                        removed += dropped
+                        written += len(data)
+                        target.write(data)
+                    beat(records=(done * total + max(rows, 0)) // len(formats), bytes=written, total=total)
+                if rows != total:  # the query's own doing: it gives other records each time it runs
+                    raise SourceError("source_conflict", relation=source.name, records=rows)
+                target.write(format_.footer)
+                stored = target.complete()
+            except BaseException:
+                with suppress(StorageAway, StorageRefused):
+                    target.abort()
+                raise
+            files.append(File(name, target.key, stored.bytes, stored.sha256, format_.media_type))
+        beat(records=total, bytes=sum(file.bytes for file in files), total=total)
+    return Exported(total, files, removed)
+
+
+@contextmanager
+def _snapshot(relation: Relation) -> Iterator["_Source"]:
+    """A connection in a transaction that sees one moment of the source and can't write; checked against the columns."""
+    name = relation.relation or "query"
+    with blaming_source(name):
+        given = conninfo_to_dict(relation.connection_dsn)
+        missing = {key: value for key, value in REACH.items() if key not in given}
+        connection = psycopg.connect(
+            make_conninfo(relation.connection_dsn, **missing), autocommit=True, prepare_threshold=None
+        )
+    try:
+        with blaming_source(name):
+            connection.execute(SNAPSHOT)
+            source = _Source(connection, relation, name)
+            source.check()
+        yield source
+    finally:
+        # A server that still sorts wouldn't notice that nobody listens.
+        if connection.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=2)
+        connection.close()
+
+
+class _Source:
+    def __init__(self, connection: psycopg.Connection, relation: Relation, name: str):
+        self.name = name
+        self._connection = connection
+        self._columns = relation.columns
+        if relation.query is not None:
+            self._from = f"(\n{relation.query}\n)"
+        else:
+            # The server reads the name and quotes it, so that it never reaches a statement as it was written.
+            found = connection.execute("select %s::regclass::text", [relation.relation]).fetchone()
+            self._from = str(found[0]) if found else ""
+
+    def check(self) -> None:
+        """Refuse a column that is missing or has another type than it is declared with."""
+        names = [f"source.{quoted(column.source)}" for column in self._columns]
+        statement = "select\n" + ",\n".join(names) + f"\nfrom {self._from} as source limit 0"
+        try:
+            # With parameters, even none, the server takes one statement only: a query can't end ours and begin its own.
+            cursor = self._connection.execute(statement, binary=True)
+        except psycopg.errors.UndefinedColumn as error:
+            position = int(error.diag.statement_position or 1)
+            line = statement.count("\n", 0, position - 1)  # one column a line
+            if not 1 <= line <= len(names):
+                raise
+            raise self._changed(self._columns[line - 1], "42703") from None
+        described = [column.type_code for column in cursor.description or []]
+        types = {
+            oid: (name, category)
+            for oid, name, category in self._connection.execute(
+                "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [described]
+            )
+        }
+        for column, oid in zip(self._columns, described, strict=True):
+            if not TYPES[column.type].takes(*types[oid]):
+                raise self._changed(column)
+
+    def _changed(self, column: Column, sqlstate: str | None = None) -> SourceError:
+        return SourceError("source_changed", sqlstate, relation=self.name, column=column.source)
+
+    def count(self) -> Iterator[int | None]:
+        """How many records the snapshot holds, at last; None while the server is busy counting."""
+        for batch in self._copy(f"copy (select count(*) from {self._from} as source) to stdout"):
+            yield int(bytes(batch[0])) if batch else None
+
+    def records(self, format_: str) -> Iterator[list[memoryview]]:
+        """Batches of the rows of a file; an empty one while the server has none to give."""
+        return self._copy(copy_statement(format_, self._columns, self._from))
+
+    def _copy(self, statement: str) -> Iterator[list[memoryview]]:
+        # psycopg's own copy() would wait for the first row without a sign of life, and takes twice the time per row.
+        with blaming_source(self.name):
+            server = self._connection.pgconn
+            socket = select.poll()
+            socket.register(server.socket, select.POLLIN)
+            server.send_query_params(statement.encode(), None)
+            while server.flush() or server.is_busy():
+                if not socket.poll(QUIET * 1000):
+                    yield []
+                server.consume_input()
+            self._expect(server.get_result(), pq.ExecStatus.COPY_OUT)
+            batch: list[memoryview] = []
+            size = 0
+            while (row := server.get_copy_data(1))[0] >= 0:  # always one row a message
+                length, data = row
+                if length:
+                    batch.append(data)
+                    size += length
+                waited = not length and not socket.poll(QUIET * 1000)
+                if waited or size >= BATCH:
+                    yield batch
+                    batch, size = [], 0
+                if not length:
+                    server.consume_input()
+            self._expect(server.get_result(), pq.ExecStatus.COMMAND_OK)
+            while server.get_result():
+                pass
+            if batch:
+                yield batch
+
+    def _expect(self, result: pq.abc.PGresult | None, status: pq.ExecStatus) -> None:
+        if result is None or result.status != status:
+            raise error_from_result(result) if result else psycopg.OperationalError("no answer")

@@ -1,0 +1,280 @@
+"""Object storage: files streamed in by multipart upload, memory flat, visible only when whole and checked."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import StorageAway, StorageMismatch, StorageRefused
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+    from chalicelib.settings import Settings
+
+PART = 8 * 1024 * 1024
+"""Bytes of a part: two are in memory, the one that fills and the one that is on its way."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A whole file as it was written: size, SHA-256 (hexadecimal) and, in object storage, its ETag."""
+
+    bytes: int
+    sha256: str
+    etag: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the store itself says of an object; ``checksum`` is the one over its parts' SHA-256, if it keeps one."""
+
+    bytes: int
+    etag: str
+    checksum: str | None
+
+
+class Store:
+    """One bucket. ``client`` and ``signer`` make a client at first use; the signer's endpoint is what readers reach."""
+
+    def __init__(self, bucket: str, client: "Callable[[], S3Client]", signer: "Callable[[], S3Client] | None" = None):
+        self.bucket = bucket
+        self._client = cache(client)
+        self._signer = cache(signer) if signer else self._client
+
+    @classmethod
+    def of(cls, settings: "Settings") -> "Store":
+        """The bucket that the settings name, with addresses of its files below FILES_URL."""
+        secret = settings.files_secret_access_key
+        key = secret.get_secret_value() if secret else None
+        return cls(settings.bucket, client, lambda: client(settings.files_base, settings.files_access_key_id, key))
+
+    def open_upload(self, key: str, content_type: str) -> "Upload":
+        """Begin an upload; nothing is visible under the key until it is complete."""
+        with _reaching():
+            opened = self._client().create_multipart_upload(
+                Bucket=self.bucket, Key=key, ContentType=content_type, ChecksumAlgorithm="SHA256"
+            )
+        return Upload(self, key, opened["UploadId"])
+
+    def head(self, key: str) -> Found | None:
+        """What the store holds under a key, or None."""
+        try:
+            with _reaching():
+                head = self._client().head_object(Bucket=self.bucket, Key=key, ChecksumMode="ENABLED")
+        except StorageRefused as refused:
+            if refused.details.get("status") == 404:
+                return None
+            raise
+        return Found(head["ContentLength"], head["ETag"], head.get("ChecksumSHA256"))
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that isn't there is fine."""
+        with _reaching():
+            self._client().delete_object(Bucket=self.bucket, Key=key)
+
+    def abort(self, key: str, upload_id: str) -> None:
+        """Abort an upload; one that was aborted or completed is fine."""
+        try:
+            with _reaching():
+                self._client().abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
+        except StorageRefused as refused:
+            if refused.details.get("status") != 404:
+                raise
+
+    def discard(self, key: str) -> None:
+        """Leave nothing of a key: uploads aborted, also one whose id nobody came to know, and the object deleted."""
+        with _reaching():
+            for page in self._client().get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key):
+                for upload in page.get("Uploads", []):
+                    if upload["Key"] == key:
+                        self.abort(key, upload["UploadId"])
+        self.delete(key)
+
+    def presign(self, key: str, filename: str, content_type: str, seconds: int) -> str:
+        """An address that gives the object to whoever has it, by GET, for a while; made without asking the store."""
+        return self._signer().generate_presigned_url(
+            "get_object",
+            Params={
+                "Bucket": self.bucket,
+                "Key": key,
+                "ResponseContentDisposition": f'attachment; filename="{filename}"',
+                "ResponseContentType": content_type,
+            },
+            ExpiresIn=seconds,
+        )
+
+    def read(self, key: str) -> Iterator[bytes]:
+        """The object's bytes, in pieces."""
+        with _reaching():
+            yield from self._client().get_object(Bucket=self.bucket, Key=key)["Body"].iter_chunks(PART)
+
+
+class Upload:
+    """A file on its way into the store, one part filling while one thread sends the part before."""
+
+    def __init__(self, store: Store, key: str, upload_id: str):
+        self.key = key
+        self.id = upload_id
+        self._store = store
+        self._client = store._client()
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="upload")
+        self._sending: Future[CompletedPartTypeDef] | None = None
+        self._parts: list[CompletedPartTypeDef] = []
+        self._part = bytearray()
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes; waits only when a part is full and the one before is still on its way."""
+        self._hash.update(data)
+        self._bytes += len(data)
+        self._part += data
+        if len(self._part) >= PART:
+            self._send()
+
+    def complete(self) -> Stored:
+        """Make the object visible, then check that the store holds what was written (size and checksum)."""
+        if self._part or not self._sending:
+            self._send()
+        self._collect()
+        self._sender.shutdown()
+        try:
+            with _reaching():
+                etag = self._client.complete_multipart_upload(
+                    Bucket=self._store.bucket, Key=self.key, UploadId=self.id, MultipartUpload={"Parts": self._parts}
+                )["ETag"]
+        except StorageRefused as refused:
+            # The answer to a completion that succeeded may have been lost; then its repetition finds no upload.
+            found = self._store.head(self.key)
+            if refused.details.get("status") != 404 or found is None:
+                raise
+            etag = found.etag
+        self._check(etag)
+        return Stored(self._bytes, self._hash.hexdigest(), etag)
+
+    def abort(self) -> None:
+        """Leave nothing: a part that is still on its way is waited for, else it could outlive the upload."""
+        self._part.clear()
+        with suppress(StorageAway, StorageRefused):
+            self._collect()
+        self._sender.shutdown()
+        self._store.abort(self.key, self.id)
+
+    def _send(self) -> None:
+        self._collect()
+        self._sending = self._sender.submit(self._put, len(self._parts) + 1, bytes(self._part))
+        self._part.clear()
+
+    def _put(self, number: int, body: bytes) -> "CompletedPartTypeDef":
+        checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
+        with _reaching():  # the store checks each part against its SHA-256 as it arrives
+            part = self._client.upload_part(
+                Bucket=self._store.bucket,
+                Key=self.key,
+                UploadId=self.id,
+                PartNumber=number,
+                Body=body,
+                ChecksumSHA256=checksum,
+            )
+        return {"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": checksum}
+
+    def _collect(self) -> None:
+        if self._sending:
+            self._parts.append(self._sending.result())
+
+    def _check(self, etag: str) -> None:
+        """Ask the store what it holds: its size, its ETag, and its checksum over the parts' checksums.
+
+        That checksum is the store's own, made of the bytes that it keeps, so the file isn't read again. A store that
+        keeps none is read.
+        """
+        found = self._store.head(self.key)
+        if found is None or found.bytes != self._bytes or found.etag != etag:
+            raise StorageMismatch
+        if found.checksum:
+            parts = b"".join(base64.b64decode(part["ChecksumSHA256"]) for part in self._parts)
+            expected = base64.b64encode(hashlib.sha256(parts).digest()).decode()
+            if found.checksum.partition("-")[0] != expected:  # "…=-3": three parts
+                raise StorageMismatch
+        else:
+            held = hashlib.sha256()
+            for piece in self._store.read(self.key):
+                held.update(piece)
+            if held.digest() != self._hash.digest():
+                raise StorageMismatch
+
+
+class LocalFile:
+    """A file of this machine as a target: it bears its name when it is whole."""
+
+    def __init__(self, path: Path):
+        self.key = str(path)
+        self._path = path
+        self._partial = path.with_name(path.name + ".part")
+        self._file = self._partial.open("wb")
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._hash.update(data)
+        self._file.write(data)
+
+    def complete(self) -> Stored:
+        """Give the file its name."""
+        self._file.close()
+        self._partial.replace(self._path)
+        return Stored(self._path.stat().st_size, self._hash.hexdigest(), "")
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+
+def client(endpoint: str | None = None, access_key_id: str | None = None, secret: str | None = None) -> "S3Client":
+    """A client with time-outs shorter than a lease; AWS_ENDPOINT_URL and the environment's credentials by default."""
+    import boto3
+    from botocore.config import Config
+
+    made: S3Client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=access_key_id,
+        aws_secret_access_key=secret,
+        config=Config(
+            signature_version="s3v4",
+            connect_timeout=5,
+            read_timeout=15,
+            retries={"mode": "standard", "total_max_attempts": 2},
+            s3={
+                "addressing_style": "path"
+            },  # one host for every bucket, so that a front port or CDN can stand before it
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+    return made
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+    try:
+        yield
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status >= 500 or status == 429:
+            raise StorageAway(status) from None
+        raise StorageRefused(status) from None
+    except HTTPClientError:
+        raise StorageAway from None
+    except BotoCoreError as error:  # no credentials, no region
+        raise StorageRefused from error
