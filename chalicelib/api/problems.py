@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from chalice.app import ChaliceUnhandledError, Response
+from chalice.app import ChaliceUnhandledError, HeadersType, Response
 
 from chalicelib.codes import ALL
 from chalicelib.settings import settings
@@ -28,7 +28,8 @@ class Problem(ChaliceUnhandledError):
         super().__init__(code)
         self.code = code
         self.status = ALL[code].status
-        self.detail = f"{detail} {ALL[code].remedy}".strip()
+        remedy = ALL[code].remedy
+        self.detail = detail if remedy in detail else f"{detail} {remedy}".strip()
         self.field = field
         self.errors = errors
         self.headers = dict(headers or {})
@@ -48,7 +49,7 @@ class Problem(ChaliceUnhandledError):
             document["detail"] = self.detail
         if self.errors:
             document["errors"] = list(self.errors)
-        headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **self.headers}
+        headers: HeadersType = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **self.headers}
         return Response(json.dumps(document | self.more, ensure_ascii=False), headers, self.status)
 
 

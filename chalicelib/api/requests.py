@@ -3,17 +3,19 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from chalice.app import Request
+from pydantic import BaseModel, ValidationError
 
 from .problems import Problem, not_found, parameter
 
-MAX_BODY = 256 * 1024
-"""Bytes of the largest body: a definition with a thousand columns in two languages has 200 KiB."""
+MAX_BODY = 1024 * 1024
+"""Bytes of the largest body: a definition with 1,600 columns, described in two languages, has about 600 KiB."""
 
 MAX_DEPTH = 32
+MAX_FAULTS = 100
 
 DATASET = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -43,13 +45,11 @@ def version_number(text: str) -> int:
 
 def query(request: Request, *known: str) -> dict[str, str]:
     """The query's parameters, each of them known and given once."""
-    values = request.query_params
     found: dict[str, str] = {}
-    for name in values or ():
+    for name, given in (request.to_original_event()["multiValueQueryStringParameters"] or {}).items():
         if name not in known:
             listed = ", ".join(known) if known else "none"
             raise parameter(_shown(name), f"It isn't a parameter of this address; known: {listed}.")
-        given = values.getlist(name)
         if len(given) != 1:
             raise parameter(name, "It is given more than once.")
         found[name] = given[0]
@@ -64,6 +64,14 @@ def whole(parameters: Mapping[str, str], name: str, default: int, *, most: int) 
     if not _NUMBER.fullmatch(text) or int(text) > most:
         raise parameter(name, f"It must be a whole number from 1 to {most}.")
     return int(text)
+
+
+def choice(parameters: Mapping[str, str], name: str, known: Iterable[str]) -> str | None:
+    """A parameter that is one of the known words."""
+    text = parameters.get(name)
+    if text is not None and text not in known:
+        raise parameter(name, f"It must be one of {', '.join(sorted(known))}.")
+    return text
 
 
 def job_parameter(parameters: Mapping[str, str], name: str) -> UUID | None:
@@ -96,6 +104,23 @@ def json_object(request: Request) -> dict[str, object]:
         raise Problem("bad_json", "It must be a JSON object.")
     _check_texts(value, "", 1)
     return value
+
+
+def read_as[M: BaseModel](model: type[M], body: Mapping[str, object], code: str) -> M:
+    """The body as a model; else a problem of this code that names each wrong field, never its value."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        faults = error.errors(include_input=False, include_url=False, include_context=False)
+        raise invalid(code, [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in faults]) from None
+
+
+def invalid(code: str, faults: Sequence[tuple[str, str]]) -> Problem:
+    """A problem with the first wrong field and what is wrong with it; with all of them where there are more."""
+    errors = [{"field": _shown(field), "detail": detail} for field, detail in faults[:MAX_FAULTS]]
+    first = errors[0]
+    detail = f"'{first['field']}': {first['detail'].rstrip('.')}." if first["field"] else first["detail"]
+    return Problem(code, detail, field=first["field"] or None, errors=errors if len(errors) > 1 else ())
 
 
 def no_members(body: Mapping[str, object]) -> None:

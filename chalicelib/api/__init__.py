@@ -1,0 +1,13 @@
+"""HTTP in and out: each route parses, calls and renders."""
+
+from chalice.app import Chalice
+
+from . import catalog, datasets, files, health, internal, publications, schedules
+from .routing import Api
+
+
+def register(app: Chalice) -> None:
+    """Put every route on the app."""
+    api = Api(app)
+    for part in (catalog, datasets, files, publications, schedules, health, internal):
+        part.register(api)

@@ -1,0 +1,173 @@
+"""The JSON documents that answers are made of."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from chalice.app import Response
+
+from chalicelib.codes import sentence
+from chalicelib.db import Row
+from chalicelib.engine import Failure, Health, Job, Pause, Progress, Schedule
+
+from .routing import Call, answer
+from .versions import current_version
+
+Document = dict[str, Any]
+
+ASK_AGAIN = "2"
+"""Seconds after which the status of an unfinished job may be asked for again."""
+
+
+def conflict_key(dataset: str) -> str:
+    """What a dataset's unfinished publication or withdrawal holds, and its schedule is called."""
+    return f"dataset:{dataset}"
+
+
+def status_document(call: Call, job: Job | Failure) -> Document:
+    """The status of a job, as every caller who may see it gets it; the same members whatever became of it."""
+    document: Document = {
+        "id": job.id,
+        "pipeline": job.pipeline,
+        "status": job.status,
+        "state": job.state,
+        "attempts": job.attempts,
+        "progress": asdict(Progress()),
+        "version": None,
+        "accepted_at": job.accepted_at,
+        "started_at": job.started_at,
+        "finished_at": None,
+        "waiting_for": None,
+        "failure": None,
+        "links": _links(call, job),
+    }
+    if isinstance(job, Failure):
+        failure = _coded(job.code) | {"details": {"step": job.state, **job.details}}
+        return document | {"state": "FAILED", "finished_at": job.failed_at, "failure": failure}
+    return document | {
+        "progress": asdict(job.progress),
+        "version": job.version,
+        "finished_at": job.finished_at,
+        "waiting_for": _waiting_for(call, job),
+    }
+
+
+def job_item(call: Call, job: Job | Failure) -> Document:
+    """A job as an operator sees it in a list: its status, and what it is about."""
+    more = {"requeued_as": job.requeued_as} if isinstance(job, Failure) else {"cancel_requested": job.cancel_requested}
+    return status_document(call, job) | {"subject": job.subject, "schedule": job.schedule} | more
+
+
+def job_document(call: Call, job: Job | Failure, history: Sequence[Row]) -> Document:
+    """A job as an operator sees it alone: its bounds and its history too."""
+    bounds = ("run_at", "locked_until", "deadline_at", "claim_id")
+    events = [{"event": event["kind"], **{k: v for k, v in event.items() if k != "kind"}} for event in history]
+    return job_item(call, job) | {name: getattr(job, name, None) for name in bounds} | {"history": events}
+
+
+def status_answer(call: Call, job: Job | Failure, status: int = 200) -> Response:
+    """The status with the header that says when to ask again, as long as asking again makes sense."""
+    response = answer(status_document(call, job), status)
+    if job.status in ("queued", "running"):
+        response.headers["Retry-After"] = ASK_AGAIN
+    return response
+
+
+def accepted(call: Call, job: Job) -> Response:
+    """202: the job that does what was asked for, and where to look."""
+    document = status_document(call, job)
+    return answer(document, 202, location=document["links"]["self"], retry_after=ASK_AGAIN)
+
+
+def schedule_document(call: Call, schedule: Schedule) -> Document:
+    """When something is started regularly."""
+    dataset = schedule.subject["dataset"]
+    return {
+        "dataset": dataset,
+        "pipeline": schedule.pipeline,
+        "cadence": {name: value for name, value in asdict(schedule.cadence).items() if value is not None},
+        "next_due_at": schedule.next_due_at,
+        "last_due_at": schedule.last_due_at,
+        "last_job": schedule.last_job,
+        "last_refusal": schedule.last_refusal and _coded(schedule.last_refusal),
+        "links": {"self": call.url(f"/datasets/{dataset}/schedule")},
+    }
+
+
+def health_document(health: Health) -> Document:
+    """Whether everything that must run does, and why not."""
+    return {
+        "ok": health.ok,
+        "reasons": health.reasons,
+        "last_finished": _last_finished(health),
+        "past_bound": health.past_bound,
+        "pauses": [asdict(pause) for pause in health.pauses],
+        "checked_at": health.checked_at,
+    }
+
+
+def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
+    """Why isn't it newer? All that has a part in the answer, in one document."""
+    health = call.engine.health()
+    current = current_version(call, dataset)
+    active = call.engine.find(conflict_key(dataset))
+    schedule = call.engine.get_schedule(conflict_key(dataset))
+    pause = next((pause for pause in health.pauses if pause.pipeline in ("publication", "*")), None)
+    failures = call.engine.failures(conflict_key=conflict_key(dataset), limit=1)
+    # A failure from before the current version was mended by it.
+    failure = failures[0] if failures and not (current and current["issued_at"] > failures[0].failed_at) else None
+    return {
+        "dataset": dataset,
+        "version": current
+        and {
+            "number": current["number"],
+            "issued_at": current["issued_at"],
+            "age_seconds": int((health.checked_at - current["issued_at"]).total_seconds()),
+            "records": current["records"],
+            "definition_revision": current["definition_revision"],
+            "links": {"self": call.url(f"/datasets/{dataset}/versions/{current['number']}")},
+        },
+        "definition": {"revision": definition["revision"], "created_at": definition["created_at"]},
+        "schedule": schedule and schedule_document(call, schedule),
+        "active": active and status_document(call, active),
+        "failure": failure and status_document(call, failure) | {"command": f"leaseway publish {dataset}"},
+        "pause": pause and asdict(pause),
+        "last_finished": _last_finished(health),
+        "health": {"ok": health.ok, "reasons": health.reasons},
+        "checked_at": health.checked_at,
+        "links": {"self": call.url(f"/datasets/{dataset}/status"), "dataset": call.url(f"/datasets/{dataset}")},
+    }
+
+
+def _waiting_for(call: Call, job: Job) -> Document | None:
+    if job.waiting_for:
+        return asdict(job.waiting_for)
+    if job.status in ("queued", "running") and job.claim_id is None:
+        for pause in call.pauses:
+            if pause.pipeline in (job.pipeline, "*"):
+                return {"code": "paused", "since": pause.since, "until": pause.until}
+    return None
+
+
+def _coded(code: str) -> Document:
+    return {"code": code, "sentence": sentence(code)}
+
+
+def _links(call: Call, job: Job | Failure) -> Document:
+    # Jobs of the machinery itself, such as exports, are looked at by operators alone.
+    own = f"/publications/{job.id}" if job.pipeline == "publication" else f"/internal/jobs/{job.id}"
+    links = {"self": call.url(own)}
+    if dataset := job.subject.get("dataset"):
+        links["dataset"] = call.url(f"/datasets/{dataset}")
+        if isinstance(job, Job) and job.version and job.status == "succeeded":
+            links["version"] = call.url(f"/datasets/{dataset}/versions/{job.version}")
+    return links
+
+
+def _last_finished(health: Health) -> Document:
+    return {name: run.finished_at for name, run in health.runs.items()}
+
+
+def pause_document(pause: Pause) -> Document:
+    """Which claims are stopped, since when and until when."""
+    return asdict(pause)

@@ -1,0 +1,135 @@
+"""For operators: every job and failure, and the acts that mend them; each act is recorded with who did it."""
+
+from chalice.app import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from chalicelib import pipelines
+from chalicelib.codes import FAILURES
+from chalicelib.engine import Failure, Job, Outcome
+from chalicelib.security import Role, record_act
+
+from .documents import accepted, job_document, job_item, pause_document
+from .problems import Problem, not_found
+from .requests import choice, job_id, job_parameter, json_object, no_members, query, read_as, whole
+from .routing import Api, Call, answer
+
+MOST = 200
+"""Items of a page at most."""
+
+
+class _Pause(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pipeline: str = "*"
+    hours: float = Field(24, gt=0, le=168)
+
+
+def register(api: Api) -> None:
+    """Everything below /internal."""
+
+    @api.route("/internal/jobs", "GET", role=Role.OPERATOR)
+    def get_jobs(call: Call) -> Response:
+        """Jobs, newest first; ``next`` is the ``after`` of the next page."""
+        asked = query(call.request, "pipeline", "status", "limit", "after")
+        limit = whole(asked, "limit", 50, most=MOST)
+        found = call.engine.jobs(
+            pipeline=choice(asked, "pipeline", pipelines.PIPELINES),
+            status=choice(asked, "status", ("queued", "running", "succeeded")),
+            limit=limit,
+            after=job_parameter(asked, "after"),
+        )
+        return answer({"jobs": [job_item(call, job) for job in found], "next": _next(found, limit)})
+
+    @api.route("/internal/jobs/{job}", "GET", role=Role.OPERATOR)
+    def get_job(call: Call, job: str) -> Response:
+        """A job or a failure, with its lease, its bounds and its history."""
+        query(call.request)
+        found = call.engine.status(job_id(job))
+        if found is None:
+            raise not_found("No job has this id.")
+        return answer(job_document(call, found, call.engine.history(found.id)))
+
+    @api.route("/internal/jobs/{job}/cancel", "POST", role=Role.OPERATOR)
+    def post_cancel(call: Call, job: str) -> Response:
+        """Cancel a job: at once if nobody owns it, else at its owner's next heartbeat; a finish may win."""
+        query(call.request)
+        no_members(json_object(call.request))
+        wanted = job_id(job)
+        outcome = call.engine.cancel(wanted)
+        found = call.engine.status(wanted)
+        if found is None:
+            raise not_found("No job has this id.")
+        record_act(call.db, call.principal, "cancel", job=wanted, target=outcome)
+        return answer(job_item(call, found), 202 if outcome is Outcome.REQUESTED else 200)
+
+    @api.route("/internal/failures", "GET", role=Role.OPERATOR)
+    def get_failures(call: Call) -> Response:
+        """Failures, newest first; ``next`` is the ``after`` of the next page."""
+        asked = query(call.request, "pipeline", "code", "limit", "after")
+        limit = whole(asked, "limit", 50, most=MOST)
+        found = call.engine.failures(
+            pipeline=choice(asked, "pipeline", pipelines.PIPELINES),
+            code=choice(asked, "code", FAILURES),
+            limit=limit,
+            after=job_parameter(asked, "after"),
+        )
+        return answer({"failures": [job_item(call, failure) for failure in found], "next": _next(found, limit)})
+
+    @api.route("/internal/failures/{job}", "GET", role=Role.OPERATOR)
+    def get_failure(call: Call, job: str) -> Response:
+        """A failure: its code, its sentence, its details and its history."""
+        query(call.request)
+        found = call.engine.failure(job_id(job))
+        if found is None:
+            raise not_found("No failure has this id.")
+        return answer(job_document(call, found, call.engine.history(found.id)))
+
+    @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR)
+    def post_requeue(call: Call, job: str) -> Response:
+        """Run a failure's job again: a new job about the same subject."""
+        query(call.request)
+        no_members(json_object(call.request))
+        wanted = job_id(job)
+        if call.engine.failure(wanted) is None:
+            raise not_found("No failure has this id.")
+        made = call.engine.requeue(wanted).job
+        record_act(call.db, call.principal, "requeue", job=wanted, target=str(made.id))
+        return accepted(call, made)
+
+    @api.route("/internal/failures/{job}", "DELETE", role=Role.OPERATOR)
+    def delete_failure(call: Call, job: str) -> Response:
+        """Forget a failure."""
+        query(call.request)
+        wanted = job_id(job)
+        if not call.engine.purge(wanted):
+            raise not_found("No failure has this id.")
+        record_act(call.db, call.principal, "purge", job=wanted)
+        return Response("", status_code=204)
+
+    @api.route("/internal/pause", "PUT", role=Role.OPERATOR)
+    def put_pause(call: Call) -> Response:
+        """Claim no more jobs of a pipeline, or of all (``*``), until the pause ends by itself or is ended."""
+        query(call.request)
+        wanted = read_as(_Pause, json_object(call.request), "bad_json")
+        if wanted.pipeline not in _pausable():
+            raise Problem("bad_json", f"It must be one of {', '.join(_pausable())}.", field="pipeline")
+        made = call.engine.pause(wanted.pipeline, hours=wanted.hours)
+        record_act(call.db, call.principal, "pause", target=wanted.pipeline)
+        return answer(pause_document(made))
+
+    @api.route("/internal/pause", "DELETE", role=Role.OPERATOR)
+    def delete_pause(call: Call) -> Response:
+        """End the pause of a pipeline, or the one of all (``*``)."""
+        pipeline = choice(query(call.request, "pipeline"), "pipeline", _pausable()) or "*"
+        if not call.engine.resume(pipeline):
+            raise not_found("It isn't paused.")
+        record_act(call.db, call.principal, "resume", target=pipeline)
+        return Response("", status_code=204)
+
+
+def _pausable() -> list[str]:
+    return ["*", *sorted(pipelines.PIPELINES)]
+
+
+def _next(found: list[Job] | list[Failure], limit: int) -> str | None:
+    return str(found[-1].id) if len(found) == limit else None

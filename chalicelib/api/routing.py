@@ -1,0 +1,179 @@
+"""What every route has in common: whose token it is, what it reaches, and what an error looks like."""
+
+import json
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any
+
+import psycopg
+from chalice.app import Chalice, CORSConfig, Request, Response
+
+from chalicelib import pipelines, telemetry
+from chalicelib.db import DatabaseAway
+from chalicelib.engine import Engine, Pause, Refusal, SubjectBusy
+from chalicelib.security import Principal, Role, Unauthorized, authenticate
+from chalicelib.settings import InvalidSettings, Settings
+
+from .problems import Problem, not_found, of_chalice
+from .requests import dataset_id
+
+EVERY_ORIGIN = CORSConfig(
+    allow_origin="*",
+    expose_headers=["Content-Location", "ETag", "Link", "Location", "Repr-Digest", "Retry-After"],
+    max_age=86400,
+)
+"""Public addresses are for every page's script; no cookie or other credential is ever looked at."""
+
+AWAY_RETRY = 5
+"""Seconds after which a caller may ask again while the database is away or busy."""
+
+
+class Call:
+    """One request and what is needed to answer it."""
+
+    def __init__(self, request: Request, context: pipelines.Context, principal: Principal | None):
+        """Hold a request together with the context, and the principal where the route wants a token."""
+        self.request = request
+        self.settings: Settings = context.settings
+        self.engine: Engine = context.engine
+        self.db = context.db
+        self._principal = principal
+        self._pauses: list[Pause] | None = None
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks; only a route with a role has one."""
+        assert self._principal is not None
+        return self._principal
+
+    @property
+    def pauses(self) -> list[Pause]:
+        """The pauses that stand, asked for once."""
+        if self._pauses is None:
+            self._pauses = self.engine.pauses()
+        return self._pauses
+
+    def header(self, name: str) -> str | None:
+        """A header of the request."""
+        return self.request.headers.get(name)
+
+    def url(self, path: str) -> str:
+        """The absolute address of a path: under PUBLIC_URL, whatever the Host header says."""
+        return self.settings.public_url + path
+
+
+View = Callable[..., Response]
+
+
+class Api:
+    """Registers routes on the app."""
+
+    def __init__(self, app: Chalice):
+        """Answer errors of the app itself as problem documents too."""
+        self._app = app
+        app.register_middleware(_middleware, "http")
+
+    def route(self, path: str, *methods: str, role: Role | None) -> Callable[[View], View]:
+        """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts."""
+
+        def register(view: View) -> View:
+            @wraps(view)
+            def entry(**parts: str) -> Response:
+                request = self._app.current_request
+                assert request is not None
+                response = _guarded(request, lambda: _answer(view, request, role, parts))
+                if role is not None:
+                    response.headers.setdefault("Cache-Control", "private, no-store")
+                if request.method == "HEAD":
+                    response.body = ""
+                return response
+
+            self._app.route(
+                path,
+                methods=list(methods),
+                content_types=[],  # a body's type is checked where the body is read
+                cors=EVERY_ORIGIN if role is None else None,
+            )(entry)
+            return view
+
+        return register
+
+
+def _answer(view: View, request: Request, role: Role | None, parts: dict[str, str]) -> Response:
+    context = pipelines.context()
+    principal = None
+    if role is not None:
+        principal = authenticate(context.db, request.headers.get("authorization"))
+        # Outside the pattern nothing exists, whatever the role: first 404, then 403.
+        if "dataset" in parts and not principal.reaches(dataset_id(parts["dataset"])):
+            raise not_found()
+        if principal.role < role:
+            raise Problem("forbidden", f"It takes the role {role.name.lower()}.")
+    return view(Call(request, context, principal), **parts)
+
+
+def _middleware(request: Request, answer: Callable[[Request], Response]) -> Response:
+    response = of_chalice(_guarded(request, lambda: answer(request)))
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _guarded(request: Request, answer: Callable[[], Response]) -> Response:
+    try:
+        return answer()
+    except Problem as problem:
+        return problem.answer()
+    except Unauthorized as refused:
+        error = ', error="invalid_token"' if refused.given else ""
+        headers = {"WWW-Authenticate": f'Bearer realm="leaseway"{error}'}
+        return Problem("unauthorized", "The token doesn't stand." if refused.given else "", headers=headers).answer()
+    except SubjectBusy as busy:
+        return Problem("subject_busy", busy.detail, job=str(busy.active), pipeline=busy.pipeline).answer()
+    except Refusal as refusal:
+        return Problem(refusal.code, refusal.detail, field=refusal.field).answer()
+    except DatabaseAway:
+        return unavailable("Leaseway's own database doesn't answer.").answer()
+    except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, psycopg.errors.TransactionRollback):
+        return unavailable("The database is busy with the same thing.").answer()
+    except InvalidSettings as error:
+        return _broken(request, error, "settings_invalid")
+    except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is, its text stays inside
+        return _broken(request, error, "request_failed")
+
+
+def unavailable(why: str) -> Problem:
+    """503: what is asked for can't be answered right now."""
+    return Problem("unavailable", why, headers={"Retry-After": str(AWAY_RETRY)})
+
+
+def _broken(request: Request, error: Exception, event: str) -> Response:
+    request_id = str(getattr(request.lambda_context, "aws_request_id", None) or uuid.uuid4())
+    telemetry.failure(event, error, request_id=request_id, method=request.method, route=request.path)
+    return Problem("internal_error", request_id=request_id).answer()
+
+
+def answer(document: object, status: int = 200, **headers: str) -> Response:
+    """A JSON answer; ``cache_control="…"`` is the header Cache-Control."""
+    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    body = json.dumps(document, ensure_ascii=False, default=_json)
+    return Response(body, {"Content-Type": "application/json", **named}, status)
+
+
+def unless_known(call: Call, response: Response) -> Response:
+    """The response, or 304 if the caller's If-None-Match names its ETag."""
+    etag = response.headers["Etag"]
+    names = {name.strip().removeprefix("W/") for name in (call.header("if-none-match") or "").split(",")}
+    if etag in names or "*" in names:
+        kept = ("Etag", "Cache-Control", "Vary", "Content-Location")
+        return Response("", {name: value for name, value in response.headers.items() if name in kept}, 304)
+    return response
+
+
+def _json(value: Any) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

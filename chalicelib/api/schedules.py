@@ -1,0 +1,67 @@
+"""Schedules: when a dataset is published without anyone asking."""
+
+from typing import Literal
+
+from chalice.app import Response
+from pydantic import BaseModel, ConfigDict
+
+from chalicelib.datasets import registry
+from chalicelib.engine import Cadence
+from chalicelib.engine.cadence import InvalidCadence
+from chalicelib.security import Role
+
+from .documents import conflict_key, schedule_document
+from .problems import not_found
+from .requests import invalid, json_object, query, read_as
+from .routing import Api, Call, answer
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    every: Literal["day", "week", "month"]
+    at: str
+    on: str | int | None = None
+    zone: str = "UTC"
+
+
+def register(api: Api) -> None:
+    """PUT, GET and DELETE /datasets/{dataset}/schedule, GET /schedules."""
+
+    @api.route("/datasets/{dataset}/schedule", "PUT", role=Role.PUBLISHER)
+    def put_schedule(call: Call, dataset: str) -> Response:
+        """Publish a dataset every day, week or month from now on."""
+        query(call.request)
+        body = read_as(_Body, json_object(call.request), "invalid_schedule")
+        try:
+            cadence = Cadence(**body.model_dump())
+        except InvalidCadence as wrong:
+            raise invalid("invalid_schedule", [(wrong.field, wrong.detail)]) from None
+        if registry.definition(call.db, dataset) is None:
+            raise not_found("There is no definition of this dataset.")
+        found = call.engine.set_schedule(conflict_key(dataset), "publication", {"dataset": dataset}, cadence)
+        return answer(schedule_document(call, found))
+
+    @api.route("/datasets/{dataset}/schedule", "GET", role=Role.READER)
+    def get_schedule(call: Call, dataset: str) -> Response:
+        """When a dataset is published next, and was last."""
+        query(call.request)
+        found = call.engine.get_schedule(conflict_key(dataset))
+        if found is None:
+            raise not_found("The dataset has no schedule.")
+        return answer(schedule_document(call, found))
+
+    @api.route("/datasets/{dataset}/schedule", "DELETE", role=Role.PUBLISHER)
+    def delete_schedule(call: Call, dataset: str) -> Response:
+        """Stop publishing a dataset on a schedule; an active publication goes on."""
+        query(call.request)
+        if not call.engine.delete_schedule(conflict_key(dataset)):
+            raise not_found("The dataset has no schedule.")
+        return Response("", status_code=204)
+
+    @api.route("/schedules", "GET", role=Role.READER)
+    def get_schedules(call: Call) -> Response:
+        """Every schedule that the token reaches."""
+        query(call.request)
+        found = [schedule_document(call, schedule) for schedule in call.engine.schedules()]
+        return answer({"schedules": [s for s in found if call.principal.reaches(s["dataset"])]})
