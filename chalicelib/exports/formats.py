@@ -3,8 +3,9 @@
 The client only joins rows: formatted in Python the three files of 300,000 records take 6 to 31 s, here they take 4.
 """
 
-# ruff: noqa: S608 - names are quoted by `quoted`, published ones are [a-z][a-z0-9_]*, and a query is an operator's
+# ruff: noqa: S608 - names are quoted by `quoted`, elements are `element_name`s, and a query is an operator's
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,16 @@ def _json(columns: Sequence[Column], records: str) -> str:
         f"{(TYPES[column.type].json or TYPES[column.type].value).format(_source(column))} as {quoted(column.name)}"
         for column in columns
     )
-    return f"select row_to_json(object) from (select {values} from {records}) as object"
+    return f"select row_to_json(object.*) from (select {values} from {records}) as object"
+
+
+# Safe in XML 1.0 by the fourth edition too, which expat goes by.
+UNSAFE = re.compile(r"^[^A-Za-z_À-ÖØ-öø-ÿ]|[^A-Za-z0-9_.À-ÖØ-öø-ÿ-]|^[xX](?=[mM][lL])|_(?=x)")
+
+
+def element_name(name: str) -> str:
+    """A column's name as an element's: ``my col`` is ``my_x0020_col``, reversible (ISO 9075-14, fully escaped)."""
+    return UNSAFE.sub(lambda found: f"_x{ord(found[0]):04X}_", name)
 
 
 # ">" for the sake of "]]>"; a parser would turn a bare CR into LF; LF so that a record stays one line.
@@ -73,7 +83,7 @@ def _xml(columns: Sequence[Column], records: str) -> str:
         if TYPES[column.type].escaped:
             for character, reference in ESCAPES:
                 value = f"replace({value}, {character}, {reference})"
-        name = column.name
+        name = element_name(column.name)
         elements.append(f"coalesce('<{name}>' || ({value}) || '</{name}>', '<{name} xsi:nil=\"true\"/>')")
     # Functions take at most 100 arguments, and a chain of || copies its left side at every step.
     groups = [f"concat({', '.join(elements[i : i + 50])})" for i in range(0, len(elements), 50)]

@@ -89,6 +89,7 @@ class File:
     key: str
     bytes: int
     sha256: str
+    etag: str
     media_type: str
 
 
@@ -141,7 +142,7 @@ def export(
                 with suppress(StorageAway, StorageRefused):
                     target.abort()
                 raise
-            files.append(File(name, target.key, stored.bytes, stored.sha256, format_.media_type))
+            files.append(File(name, target.key, stored.bytes, stored.sha256, stored.etag, format_.media_type))
         beat(records=total, bytes=sum(file.bytes for file in files), total=total)
     return Exported(total, files, removed)
 
@@ -175,6 +176,8 @@ class _Source:
         self.name = name
         self._connection = connection
         self._columns = relation.columns
+        # Such a database converts nothing and checks nothing.
+        self._unchecked = connection.info.parameter_status("server_encoding") == "SQL_ASCII"
         if relation.query is not None:
             self._from = f"(\n{relation.query}\n)"
         else:
@@ -216,7 +219,13 @@ class _Source:
 
     def records(self, format_: str) -> Iterator[list[memoryview]]:
         """Batches of the rows of a file; an empty one while the server has none to give."""
-        return self._copy(copy_statement(format_, self._columns, self._from))
+        for batch in self._copy(copy_statement(format_, self._columns, self._from)):
+            if self._unchecked:
+                try:
+                    b"".join(batch).decode()
+                except UnicodeDecodeError:
+                    raise SourceError("source_bad_record", "22021", relation=self.name) from None
+            yield batch
 
     def _copy(self, statement: str) -> Iterator[list[memoryview]]:
         # psycopg's own copy() would wait for the first row without a sign of life, and takes twice the time per row.

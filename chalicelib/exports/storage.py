@@ -88,14 +88,15 @@ class Store:
             if refused.details.get("status") != 404:
                 raise
 
-    def discard(self, key: str) -> None:
-        """Leave nothing of a key: uploads aborted, also one whose id nobody came to know, and the object deleted."""
+    def abort_uploads(self, key: str) -> None:
+        """Abort every upload that is open under a key, also one whose id nobody came to know."""
         with _reaching():
-            for page in self._client().get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key):
-                for upload in page.get("Uploads", []):
-                    if upload["Key"] == key:
-                        self.abort(key, upload["UploadId"])
-        self.delete(key)
+            pages = list(
+                self._client().get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key)
+            )
+        for upload in (upload for page in pages for upload in page.get("Uploads", [])):
+            if upload["Key"] == key:
+                self.abort(key, upload["UploadId"])
 
     def presign(self, key: str, filename: str, content_type: str, seconds: int) -> str:
         """An address that gives the object to whoever has it, by GET, for a while; made without asking the store."""

@@ -48,8 +48,7 @@ TYPES = {
     "time": Type("time"),
     "timestamp": Type("timestamp", DATE_OR_TIMESTAMP),
     "timestamptz": Type("timestamptz", f"({DATE_OR_TIMESTAMP.replace('{0}', "({0} at time zone 'UTC')")}) || 'Z'"),
-    "interval": Type("interval", "case when isfinite({0}) then {0}::text end", order=("{0}", "{0}::text")),
     "uuid": Type("uuid"),
     "json": Type("json jsonb", json="{0}", order=('{0}::text collate "C"',), escaped=True),
-    "bytea": Type("bytea", "encode({0}, 'hex')"),
+    "binary": Type("bytea", "encode({0}, 'hex')"),
 }

@@ -1,0 +1,72 @@
+"""A source's database, as far from friendly as it gets, and a reader that may do little."""
+
+import secrets
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from localstack.postgresql import PostgreSQL
+
+
+@pytest.fixture(scope="session")
+def server():
+    with tempfile.TemporaryDirectory(prefix="leaseway-sources-") as folder:
+        Path(folder).chmod(0o755)
+        postgresql = PostgreSQL(Path(folder), durable=False)
+        yield postgresql.start()
+        postgresql.stop()
+
+
+class Source:
+    """A database of a test's own with a login that may read the schema `open` and nothing else."""
+
+    def __init__(self, server, options):
+        self.name = f"source_{secrets.token_hex(4)}"
+        self._server = server
+        self._run_at_server(f"create database {self.name} template template0 {options}")
+        self._run_at_server(f"create role {self.name} login password 'only-reads'")
+        self.dsn = make_conninfo(server, dbname=self.name, user=self.name, password="only-reads")
+        self.admin = psycopg.connect(make_conninfo(server, dbname=self.name), autocommit=True)
+        self.run("create schema open")
+        self.run(f"grant usage on schema open to {self.name}")
+        self.run(f"alter default privileges in schema open grant select on tables to {self.name}")
+
+    def run(self, statement, *params):
+        return self.admin.execute(statement, params or None)
+
+    def set(self, **settings):
+        for name, value in settings.items():
+            self.run(
+                sql.SQL("alter role {} set {} = {}").format(sql.Identifier(self.name), sql.Identifier(name), value)
+            )
+
+    def _run_at_server(self, statement):
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(statement)
+
+    def drop(self):
+        self.admin.close()
+        self._run_at_server(f"drop database {self.name} with (force)")
+        self._run_at_server(f"drop role {self.name}")
+
+
+@pytest.fixture
+def make_source(server):
+    made = []
+
+    def make(options=""):
+        made.append(Source(server, options))
+        return made[-1]
+
+    yield make
+    for source in made:
+        source.drop()
+
+
+@pytest.fixture
+def source(make_source):
+    return make_source()

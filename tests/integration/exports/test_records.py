@@ -1,0 +1,369 @@
+"""The three files hold the same records, whatever stands in them and however the source is set up."""
+
+import hashlib
+import json
+
+import psycopg
+import pytest
+
+from chalicelib.exports import Column, LocalFile, Relation, export
+
+from .readers import Number, read_csv, read_json, read_xml
+
+READERS = {"csv": read_csv, "json": read_json, "xml": read_xml}
+
+
+def quiet(**progress):
+    """A beat that nobody listens to."""
+
+
+def files_of(relation, folder, beat=quiet, formats=("csv", "json", "xml")):
+    exported = export(relation, formats, lambda name, _: LocalFile(folder / f"data.{name}"), beat=beat)
+    contents = {file.format: (folder / f"data.{file.format}").read_bytes() for file in exported.files}
+    for file in exported.files:
+        assert (file.bytes, file.sha256) == (
+            len(contents[file.format]),
+            hashlib.sha256(contents[file.format]).hexdigest(),
+        )
+    return exported, contents
+
+
+def as_text(value):
+    """A value of the JSON file as the other files write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value
+
+
+TEXTS = [
+    "",
+    " ",
+    "  both ends  ",
+    "NULL",
+    "null",
+    r"\N",
+    r"\.",
+    "\\",
+    '"',
+    '""',
+    "a,b",
+    "a;b\tc",
+    "line\nbreak",
+    "carriage\rreturn",
+    "both\r\nof them",
+    "\n",
+    "\r",
+    "]]>",
+    "<!-- & -->",
+    "&amp;",
+    "<a>'x'</a>",
+    "=1+1",
+    "-5",
+    "007",
+    "\ufeff",
+    "\u2028\u0085",
+    "grün, ß, 漢字",
+    "😀 \U0010ffff",
+    "\x7f",
+]
+
+
+def test_the_same_texts_in_every_format(source, tmp_path):
+    source.run("create table open.texts (n int, t text)")
+    for n, text in enumerate([*TEXTS, None]):
+        source.run("insert into open.texts values (%s, %s)", n, text)
+    columns = [Column("n", "integer", "n"), Column("t", "text", "t")]
+
+    exported, contents = files_of(Relation(source.dsn, "open.texts", None, columns), tmp_path)
+
+    assert exported.records == len(TEXTS) + 1
+    assert exported.removed == 0
+    for name, read in READERS.items():
+        assert [record["t"] for record in read(contents[name])] == [*TEXTS, None], name
+    assert b"\r\n" not in contents["csv"].replace(b"both\r\nof them", b"")
+
+
+def test_OD_09_controls_stay_in_csv_and_json_and_are_removed_from_xml_and_counted(source, tmp_path):
+    texts = [f"<{chr(code)}>" for code in range(1, 0x20)] + ["\x01", "\x01\x02\x01", "\ufffe|\uffff", "a\x01b\nc"]
+    source.run("create table open.controls (n int, t text)")
+    for n, text in enumerate(texts):
+        source.run("insert into open.controls values (%s, %s)", n, text)
+    columns = [Column("n", "integer", "n"), Column("t", "text", "t")]
+
+    exported, contents = files_of(Relation(source.dsn, "open.controls", None, columns), tmp_path)
+
+    assert [record["t"] for record in read_csv(contents["csv"])] == texts
+    assert [record["t"] for record in read_json(contents["json"])] == texts
+    gone = {code: None for code in range(0x20) if chr(code) not in "\t\n\r"} | {0xFFFE: None, 0xFFFF: None}
+    assert [record["t"] for record in read_xml(contents["xml"])] == [text.translate(gone) for text in texts]
+    assert exported.removed == sum(len(text) - len(text.translate(gone)) for text in texts) == 28 + 1 + 3 + 2 + 1
+
+
+# column, declared type, type at the source, values as SQL, as text in every file
+VALUES = [
+    ("i", "integer", "int8", ["9223372036854775807", "-9223372036854775808", "0"], None),
+    (
+        "d",
+        "decimal",
+        "numeric",
+        ["0.1", "1.00", "123456789012345678901234567890.12345678901234567", "-0.00000000000000000001", "1e400"],
+        {"1e400": "1" + "0" * 400},
+    ),
+    (
+        "f",
+        "double",
+        "float8",
+        ["0.1", "1e+300", "5e-324", "-0", "1.7976931348623157e+308", "0.30000000000000004"],
+        None,
+    ),
+    ("r", "double", "float4", ["0.1", "1e-45"], None),
+    ("b", "boolean", "bool", ["true", "false"], None),
+    ("u", "uuid", "uuid", ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], None),
+    ("t", "time", "time", ["10:00:00", "23:59:59.999999", "24:00:00"], None),
+    ("x", "binary", "bytea", [r"\x00ff0d0a22", r"\x"], {r"\x00ff0d0a22": "00ff0d0a22", r"\x": ""}),
+    (
+        "day",
+        "date",
+        "date",
+        ["2024-02-29", "1500-01-01", "12024-12-31", "0044-03-15 BC", "0001-12-31 BC", "4713-01-01 BC"],
+        {"0044-03-15 BC": "-0043-03-15", "0001-12-31 BC": "0000-12-31", "4713-01-01 BC": "-4712-01-01"},
+    ),
+    (
+        "ts",
+        "timestamp",
+        "timestamp",
+        ["2024-03-31 02:30:00", "2024-03-31 02:30:00.000001", "10000-01-01 00:00:00", "0044-03-15 12:00:00.5 BC"],
+        {
+            "2024-03-31 02:30:00": "2024-03-31T02:30:00",
+            "2024-03-31 02:30:00.000001": "2024-03-31T02:30:00.000001",
+            "10000-01-01 00:00:00": "10000-01-01T00:00:00",
+            "0044-03-15 12:00:00.5 BC": "-0043-03-15T12:00:00.5",
+        },
+    ),
+    (
+        "tz",
+        "timestamptz",
+        "timestamptz",
+        ["2024-07-01 12:00:00+02", "2024-01-01 00:00:00.25+05:45", "0001-01-01 00:30:00+01"],
+        {
+            "2024-07-01 12:00:00+02": "2024-07-01T10:00:00Z",
+            "2024-01-01 00:00:00.25+05:45": "2023-12-31T18:15:00.25Z",
+            "0001-01-01 00:30:00+01": "0000-12-31T23:30:00Z",
+        },
+    ),
+    ("e", "text", "open.mood", ["so, so", "<glad>"], None),
+    ("c", "text", "char(8)", ["ab"], None),
+    ("v", "text", "varchar(8)", ["ab "], None),
+]
+NULLED = {"d": ["NaN", "Infinity", "-Infinity"], "f": ["NaN", "Infinity", "-Infinity"], "r": ["NaN"]} | {
+    name: ["infinity", "-infinity"] for name in ("day", "ts", "tz")
+}
+
+
+@pytest.fixture
+def typed(source):
+    """A table with every type; each value in a row of its own."""
+    source.run("create type open.mood as enum ('so, so', '<glad>')")
+    source.run(
+        "create table open.typed (n int generated always as identity, "
+        + ", ".join(f"{name} {type_}" for name, _, type_, *_ in VALUES)
+        + ")"
+    )
+    expected = []
+    for name, _, type_, values, spelling in VALUES:
+        for value in [*values, *NULLED.get(name, [])]:
+            source.run(f"insert into open.typed ({name}) values (%s::text::{type_})", value)
+            nulled = value in NULLED.get(name, [])
+            expected.append({name: None if nulled else (spelling or {}).get(value, value)})
+    source.run("insert into open.typed default values")
+    expected.append({})
+    names = [name for name, *_ in VALUES]
+    columns = [Column("n", "integer", "n"), *(Column(name, declared, name) for name, declared, *_ in VALUES)]
+    expected = [dict.fromkeys(names) | record for record in expected]
+    return Relation(source.dsn, "open.typed", None, columns), expected
+
+
+def test_OD_71_OD_72_every_type_reads_back_equal_from_every_format(typed, tmp_path):
+    relation, expected = typed
+
+    _, contents = files_of(relation, tmp_path)
+
+    for name, read in READERS.items():
+        records = [{k: as_text(v) for k, v in record.items() if k != "n"} for record in read(contents[name])]
+        assert records == expected, name
+    first = read_json(contents["json"])[0]
+    assert isinstance(first["i"], Number)  # a number, not a text
+    assert read_json(contents["json"])[-1]["b"] is None
+
+
+HOSTILE = {
+    "timezone": "Asia/Kathmandu",
+    "datestyle": "SQL, DMY",
+    "intervalstyle": "sql_standard",
+    "extra_float_digits": "-15",
+    "bytea_output": "escape",
+    "client_encoding": "LATIN1",
+    "standard_conforming_strings": "off",
+    "quote_all_identifiers": "on",
+    "search_path": "nowhere",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "off",
+    "enable_sort": "off",
+    "enable_seqscan": "off",
+}
+
+
+def test_the_bytes_do_not_depend_on_the_settings_of_the_source(source, typed, tmp_path):
+    relation, _ = typed
+    _, friendly = files_of(relation, tmp_path)
+
+    source.set(**HOSTILE)
+    with psycopg.connect(source.dsn) as connection:  # they are in force, unless somebody does something about them
+        assert connection.execute("show timezone").fetchone() == ("Asia/Kathmandu",)
+    _, hostile = files_of(relation, tmp_path)
+    _, asked = files_of(
+        Relation(
+            f"{source.dsn} client_encoding=LATIN1 options='-c datestyle=German'",
+            relation.relation,
+            None,
+            relation.columns,
+        ),
+        tmp_path,
+    )
+
+    assert hostile == friendly
+    assert asked == friendly
+
+
+def test_json_stays_json_and_is_text_in_the_other_formats(source, tmp_path):
+    values = [
+        '{"a": [1, 2.50, null], "b": "<&>\\n"}',
+        "null",
+        '"text"',
+        "1E400",
+        '{\n  "pretty": true,\r\n\t"by": "hand"\n}',
+    ]
+    source.run("create table open.documents (n int, j json, b jsonb)")
+    for n, value in enumerate([*values, None]):
+        source.run("insert into open.documents values (%s, %s, %s)", n, value, value)
+    columns = [Column("n", "integer", "n"), Column("j", "json", "j"), Column("b", "json", "b")]
+
+    _, contents = files_of(Relation(source.dsn, "open.documents", None, columns), tmp_path)
+
+    assert [record["j"] for record in read_json(contents["json"])] == [
+        None if v is None else json.loads(v, parse_float=Number, parse_int=Number) for v in [*values, None]
+    ]
+    for name in ("csv", "xml"):
+        assert [record["j"] for record in READERS[name](contents[name])] == [*values, None]
+        assert [r["b"] and json.loads(r["b"]) for r in READERS[name](contents[name])][0] == json.loads(values[0])
+
+
+def test_a_column_may_be_called_anything(source, tmp_path):
+    names = [
+        "object",
+        "record",
+        "source",
+        "2020",
+        "my col",
+        "a<b",
+        "xml",
+        'quo"te',
+        "it's",
+        "größe",
+        "a.b",
+        "UPPER",
+        "%s",
+        "{0}",
+    ]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    source.run('create table open."Odd ""Table""" (' + ", ".join(f"{name} int" for name in quoted) + ")")
+    source.run('insert into open."Odd ""Table""" values (' + ", ".join(map(str, range(len(names)))) + ")")
+    columns = [Column(name, "integer", name) for name in names]
+
+    _, contents = files_of(Relation(source.dsn, 'open."Odd ""Table"""', None, columns), tmp_path)
+
+    values = [str(n) for n in range(len(names))]
+    assert read_csv(contents["csv"]) == [dict(zip(names, values, strict=True))]
+    assert read_json(contents["json"]) == [dict(zip(names, values, strict=True))]
+    assert list(read_xml(contents["xml"])[0].values()) == values
+
+
+def test_only_the_columns_of_the_definition_are_published_under_their_own_names_in_its_order(source, tmp_path):
+    source.run("create table open.people (id int, secret text, name text)")
+    source.run("insert into open.people values (2, 'x', 'Bo'), (1, 'y', 'Al')")
+    columns = [Column("who", "text", "name"), Column("number", "integer", "id")]
+
+    _, contents = files_of(Relation(source.dsn, "open.people", None, columns), tmp_path)
+
+    assert contents["csv"] == b"who,number\nAl,1\nBo,2\n"
+    assert contents["json"] == b'[{"who":"Al","number":1}\n,{"who":"Bo","number":2}\n]\n'
+    assert contents["xml"].decode() == (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<records xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">\n'
+        "<record><who>Al</who><number>1</number></record>\n<record><who>Bo</who><number>2</number></record>\n</records>\n"
+    )
+
+
+def test_more_columns_than_a_function_takes_arguments(source, tmp_path):
+    names = [f"c{n}" for n in range(300)]
+    source.run(f"create table open.wide ({', '.join(f'{name} int' for name in names)})")
+    source.run(f"insert into open.wide values ({', '.join(map(str, range(300)))})")
+
+    _, contents = files_of(Relation(source.dsn, "open.wide", None, [Column(n, "integer", n) for n in names]), tmp_path)
+
+    assert [read(contents[name])[0] for name, read in READERS.items()] == [{n: n[1:] for n in names}] * 3
+
+
+def test_the_same_records_give_the_same_bytes_wherever_they_lie_in_the_table(source, tmp_path):
+    source.run("create table open.moved (k int, d numeric, f float8, t text)")
+    source.run(
+        "insert into open.moved select i %% 7, case i %% 3 when 0 then 1.0 when 1 then 1.00 end, case i %% 2 when 0 then -0.0"
+        " else 0.0 end::float8, case i %% 5 when 0 then 'a' when 1 then 'A' when 2 then '' end from generate_series(1, 5000) i".replace(
+            "%%", "%"
+        )
+    )
+    columns = [
+        Column("k", "integer", "k"),
+        Column("d", "decimal", "d"),
+        Column("f", "double", "f"),
+        Column("t", "text", "t"),
+    ]
+    relation = Relation(source.dsn, "open.moved", None, columns)
+    _, before = files_of(relation, tmp_path)
+
+    source.run("create table open.shuffled as select * from open.moved order by random()")
+    _, after = files_of(Relation(source.dsn, "open.shuffled", None, columns), tmp_path)
+
+    assert after == before
+
+
+def test_an_empty_relation_gives_three_empty_files(source, tmp_path):
+    source.run("create table open.nothing (a int)")
+
+    exported, contents = files_of(Relation(source.dsn, "open.nothing", None, [Column("a", "integer", "a")]), tmp_path)
+
+    assert exported.records == 0
+    assert contents["csv"] == b"a\n"
+    assert [read_json(contents["json"]), read_xml(contents["xml"])] == [[], []]
+
+
+def test_a_query_is_a_source_too_and_cannot_leave_its_brackets(source, tmp_path):
+    source.run("create table open.numbers as select n, n % 2 = 0 as even from generate_series(1, 10) n")
+    columns = [Column("n", "integer", "n")]
+    query = "select n from open.numbers where even and '%' = '%'  -- half of them"
+
+    exported, contents = files_of(Relation(source.dsn, None, query, columns), tmp_path)
+
+    assert exported.records == 5
+    assert contents["csv"] == b"n\n2\n4\n6\n8\n10\n"
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "WIN1252"])
+def test_a_source_in_another_encoding_gives_utf_8(make_source, tmp_path, encoding):
+    source = make_source(f"encoding {encoding} locale 'C'")
+    source.run("create table open.texts (t text)")
+    source.run("insert into open.texts values ('größe & ÿ')")
+
+    _, contents = files_of(Relation(source.dsn, "open.texts", None, [Column("t", "text", "t")]), tmp_path)
+
+    for name, read in READERS.items():
+        assert read(contents[name]) == [{"t": "größe & ÿ"}], name

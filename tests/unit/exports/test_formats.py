@@ -1,0 +1,75 @@
+"""What the client does to the server's rows, and how the server's refusals are called."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from chalicelib.exports import FORMATS
+from chalicelib.exports.errors import code_of
+from chalicelib.exports.formats import element_name
+
+
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [
+        ("dep_time", "dep_time"),
+        ("größe", "größe"),
+        ("2020", "_x0032_020"),
+        ("my col", "my_x0020_col"),
+        ("a<b", "a_x003C_b"),
+        ("xml", "_x0078_ml"),
+        ("XmlId", "_x0058_mlId"),
+        ("a_x0041_", "a_x005F_x0041_"),
+        ("a:b", "a_x003A_b"),
+        ("it's", "it_x0027_s"),
+        ("ſ", "_x017F_"),
+        ("😀", "_x1F600_"),
+    ],
+)
+def test_OD_10_every_column_has_an_element_name_that_can_be_read_back(name, element):
+    assert element_name(name) == element
+    assert ET.fromstring(f"<{element}/>").tag == element
+    assert re.sub("_x([0-9A-F]{4,6})_", lambda found: chr(int(found[1], 16)), element) == name
+
+
+def test_OD_09_what_xml_cannot_hold_is_removed_and_counted_by_character():
+    # As the server sends it: a row that holds the quote is wrapped in it, the quote doubled.
+    rows = "\x01<a>one \x01\x01 two \x0b three \x1f</a>\x01\n<a>tab\t kept</a>\n<a>\ufffe and \uffff</a>\n".encode()
+
+    cleaned, removed = FORMATS["xml"].clean(rows)
+
+    assert cleaned.decode() == "<a>one  two  three </a>\n<a>tab\t kept</a>\n<a> and </a>\n"
+    assert removed == 5
+
+
+def test_OD_09_a_row_wrapped_for_another_reason_counts_for_nothing():
+    assert FORMATS["xml"].clean(b"\x01<a>\x02</a>\x01\n") == (b"<a></a>\n", 1)
+    assert FORMATS["xml"].clean("<a>ｆｕｌｌ ﷐</a>\n".encode()) == ("<a>ｆｕｌｌ ﷐</a>\n".encode(), 0)
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "code"),
+    [
+        (None, "source_unreachable"),
+        ("08006", "source_unreachable"),
+        ("53300", "source_unreachable"),
+        ("57P01", "source_unreachable"),
+        ("40001", "source_conflict"),
+        ("55P03", "source_conflict"),
+        ("57014", "source_timeout"),
+        ("25P03", "source_timeout"),
+        ("28P01", "source_denied"),
+        ("42501", "source_denied"),
+        ("25006", "source_denied"),
+        ("42P01", "source_changed"),
+        ("42703", "source_changed"),
+        ("3F000", "source_changed"),
+        ("22012", "source_bad_record"),
+        ("P0001", "source_bad_record"),
+        ("XX001", "source_bad_record"),
+        ("XX000", "source_conflict"),
+    ],
+)
+def test_each_class_of_sqlstate_has_its_code(sqlstate, code):
+    assert code_of(sqlstate) == code
