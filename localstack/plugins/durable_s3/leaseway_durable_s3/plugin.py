@@ -15,7 +15,7 @@ def durable_s3() -> Service:
     return create_service()
 
 
-@hooks.on_infra_start()
+@hooks.on_infra_start(priority=1)
 def load_durable_s3() -> None:
     """Load at the start, not at the first request, so that what is wrong stops the start with a sentence.
 

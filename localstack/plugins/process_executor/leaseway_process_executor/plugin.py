@@ -21,7 +21,7 @@ class ProcessExecutorPlugin(RuntimeExecutorPlugin):
         return ProcessExecutor
 
 
-@hooks.on_infra_start()
+@hooks.on_infra_start(priority=10)  # before anything that takes its time
 def prepare_process_executor() -> None:
     """Refuse to start on settings under which functions would only fail later, and clear what a kill left behind."""
     from localstack.services.lambda_.invocation.runtime_executor import EXECUTOR_PLUGIN_MANAGER
