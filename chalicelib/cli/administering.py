@@ -28,6 +28,27 @@ def migrate() -> None:
     click.echo("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
 
 
+@click.command()
+def restored() -> None:
+    """After a restore of the database: lift its numbers above those that the outside has seen.
+
+    A backup is older than the world. Object storage and the triple store know fences and versions that were given out
+    since; given out again, they would be refused, or overwrite what they must not. Run it before the functions go on.
+
+    Examples:
+      leaseway pause '*'
+      leaseway restored
+      leaseway resume '*'
+    """
+    from .restored import lift
+
+    settings, database = administer()
+    fence, versions = lift(settings, database)
+    click.echo(f"The next fence is {fence}.")
+    for dataset, number in versions.items():
+        click.echo(f"{dataset}: the next version is {number + 1}.")
+
+
 @click.group()
 def token() -> None:
     """Tokens: who may read, publish and operate. Only their keyed hashes are kept.
@@ -129,10 +150,10 @@ def connection_add(name: str, secret: str) -> None:
     Example:
       leaseway connection add warehouse --secret LEASEWAY_SECRET_WAREHOUSE
     """
-    from chalicelib.datasets.registry import add_connection
-
     if not secret.startswith("LEASEWAY_SECRET_"):
         raise click.BadParameter("it must begin with LEASEWAY_SECRET_.", param_hint="--secret")
+    from chalicelib.datasets.registry import add_connection
+
     _, database = administer()
     add_connection(database, name, secret)
     click.echo(f"Connection {name} reads its address from {secret}.")
@@ -181,10 +202,10 @@ def source_register(name: str, connection_name: str, table: str | None, query: s
       leaseway source register roads --connection warehouse --table public.roads
       leaseway source register roads --connection warehouse --query 'select id, name from roads'
     """
-    from chalicelib.datasets.registry import register_source
-
     if (table is None) == (query is None):
         raise click.UsageError("Give --table or --query.")
+    from chalicelib.datasets.registry import register_source
+
     _, database = administer()
     revision = register_source(database, name, connection_name, relation=table, query=query)
     click.echo(f"Source {name} is at revision {revision}.")
@@ -208,4 +229,4 @@ def source_list(machine: bool) -> None:
     )
 
 
-COMMANDS = (migrate, token, connection, source)
+COMMANDS = (migrate, restored, token, connection, source)

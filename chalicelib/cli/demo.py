@@ -20,7 +20,7 @@ from .remote import Refused, Remote
 DATASET = "flights"
 SOURCE = "flights"
 CONNECTION = "nyc"
-SECRET = "LEASEWAY_SECRET_NYC"  # the name of the variable that holds the address, not a secret
+SECRET = "LEASEWAY_SECRET_NYC"  # noqa: S105 - the name of the variable that holds the address
 
 
 def run() -> None:
@@ -43,9 +43,10 @@ def step(label: str) -> Iterator[None]:
 
 def prepare() -> Remote:
     """Bring the stack up, deploy the app and register the dataset; what is there already stays."""
-    from chalicelib.db import Database, migrate
-    from chalicelib.datasets.registry import add_connection, register_source
     from localstack.deploy import deploy
+
+    from chalicelib.datasets.registry import add_connection, register_source
+    from chalicelib.db import Database, migrate
 
     from .flights import load_flights
 
@@ -83,7 +84,8 @@ def ask(server: Remote) -> dict[str, Any]:
     for name in ("Location", "Retry-After"):
         click.echo(f"  {name}: {answer.headers[name]}")
     click.echo()
-    return answer.json() | {"links": {"self": answer.headers["Location"]}}
+    accepted: dict[str, Any] = answer.json()
+    return accepted
 
 
 def report(server: Remote, version: int) -> None:
@@ -105,7 +107,9 @@ def report(server: Remote, version: int) -> None:
     )
     smallest = min(files, key=lambda file: int(file["bytes"]))
     check(smallest)
-    click.echo(f"\nOne file was downloaded: {show.amount(smallest['bytes'])} bytes and the SHA-256 are as the catalogue says.")
+    click.echo(
+        f"\nOne file was downloaded: {show.amount(smallest['bytes'])} bytes and the SHA-256 are as the catalogue says."
+    )
     advise(server)
 
 
@@ -118,7 +122,9 @@ def check(file: dict[str, Any]) -> None:
             digest.update(block)
             octets += len(block)
     if (octets, digest.hexdigest()) != (file["bytes"], file["sha256"]):
-        raise Refused(f"{file['url']} has {octets} bytes with SHA-256 {digest.hexdigest()}, which isn't what the record says.")
+        raise Refused(
+            f"{file['url']} has {octets} bytes with SHA-256 {digest.hexdigest()}, which isn't what the record says."
+        )
 
 
 def advise(server: Remote) -> None:

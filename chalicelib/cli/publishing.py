@@ -112,10 +112,8 @@ def definition_put(dataset: str, file: IO[str]) -> None:
         body = json.load(file)
     except ValueError as error:
         raise click.BadParameter(f"{file.name} is not JSON: {error}.", param_hint="FILE") from error
-    answer = remote().ask("PUT", f"/datasets/{dataset}/definition", json=body)
-    stored = answer.json()
-    revision = stored.get("revision")
-    click.echo(f"Revision {revision} of {dataset} is {'new' if answer.status_code == 201 else 'in force'}.")
+    stored = remote().ask("PUT", f"/datasets/{dataset}/definition", json=body).json()
+    click.echo(f"Revision {stored['revision']} of {dataset} is in force.")
 
 
 @definition.command("get")

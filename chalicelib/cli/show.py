@@ -198,4 +198,53 @@ def _progress(label: str, quiet: bool) -> Iterator[Say]:
 
 def dataset_status(document: Mapping[str, Any]) -> None:
     """Answer "why isn't it newer?" on one screen."""
-    as_json(document)
+    version, schedule, active, failed = (document.get(name) for name in ("version", "schedule", "active", "failure"))
+    pause, health = document.get("pause"), document["health"]
+    rows: list[tuple[str, object]] = [
+        ("dataset", document["dataset"]),
+        ("version", "none yet"),
+        ("definition", f"revision {document['definition']['revision']}"),
+        ("schedule", "none"),
+        ("active", "nothing"),
+    ]
+    if version:
+        old = moment(version["issued_at"])
+        rows[1] = ("version", f"{version['number']}, {amount(version['records'])} records, published {old}")
+        rows[2] = ("definition", f"revision {version['definition_revision']} is published")
+        if document["definition"]["revision"] > version["definition_revision"]:
+            rows[2] = (rows[2][0], f"{rows[2][1]}, {document['definition']['revision']} is the newest")
+    if schedule:
+        rows[3:4] = [
+            ("schedule", cadence(schedule)),
+            ("next run", moment(schedule.get("next_due_at"))),
+            ("last run", moment(schedule.get("last_due_at"))),
+            ("not run", (schedule.get("last_refusal") or {}).get("sentence")),
+        ]
+    if active:
+        rows[-1] = ("active", f"{active['pipeline']} {active['id']}")
+        rows += [
+            ("doing", doing(active)),
+            ("since", moment(active.get("started_at") or active["accepted_at"])),
+            ("waiting since", moment((active.get("waiting_for") or {}).get("since"))),
+        ]
+    if failed:
+        rows += [
+            ("last failure", f"{moment(failed['finished_at'])}, {failed['pipeline']} {failed['id']}"),
+            ("because", failure(failed)),
+            ("to mend it", failed.get("command")),
+        ]
+    if pause:
+        rows.append(
+            ("paused", f"{pause['pipeline']} until {moment(pause['until'])}; `leaseway resume '{pause['pipeline']}'`")
+        )
+    rows += [
+        (name.replace("_", " "), f"last finished {moment(at) or 'never'}")
+        for name, at in document["last_finished"].items()
+    ]
+    rows += [("not well", reason) for reason in health["reasons"]]
+    facts(rows)
+
+
+def heading(text: str) -> None:
+    """Print what begins."""
+    click.echo(click.style(text, bold=True) + "\n")

@@ -42,7 +42,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        sent = json.loads(self.rfile.read(length)) if length else None
+        raw = self.rfile.read(length)
+        sent = json.loads(raw) if raw and "json" in self.headers.get("Content-Type", "") else raw or None
         request = f"{self.command} {self.path}"
         self.server.asked.append((request, sent, self.headers.get("Authorization")))
         told = self.server.answers[request]

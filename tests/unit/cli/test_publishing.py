@@ -187,7 +187,7 @@ def test_a_definition_is_put_from_a_file_and_got_into_one(server: Server, run: R
     assert (got.exit_code, put.exit_code) == (0, 0)
     assert server.asked[1][1] == body
     assert "Flüge" in file.read_text()
-    assert "Revision 4 of flights is new." in put.output
+    assert "Revision 4 of flights is in force." in put.output
 
 
 def test_a_definition_that_is_no_json_is_wrong_usage(server: Server, run: Run) -> None:
@@ -211,6 +211,78 @@ def test_each_field_of_an_invalid_definition_is_named(server: Server, run: Run) 
 
     assert "title.xx: no language" in error
     assert "themes.0: unknown" in error
+
+
+def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
+    waiting = {"code": "source_unreachable", "since": "2026-11-29T02:01:00Z", "until": "2026-11-29T02:11:00Z"}
+    failure = {"code": "storage_unreachable", "sentence": "Object storage doesn't answer.", "details": {}}
+    server.tell(
+        "GET /datasets/flights/status",
+        {
+            "dataset": "flights",
+            "version": {"number": 4, "issued_at": "2026-11-28T02:00:20Z", "records": 336_776, "definition_revision": 2},
+            "definition": {"revision": 3, "created_at": "2026-11-28T12:00:00Z"},
+            "schedule": {
+                "cadence": {"every": "week", "on": "sunday", "at": "02:00", "zone": "Europe/Berlin"},
+                "next_due_at": "2026-12-06T01:00:00Z",
+                "last_due_at": "2026-11-29T01:00:00Z",
+                "last_refusal": None,
+            },
+            "active": status("GET_DATA", attempts=2, waiting_for=waiting),
+            "failure": status("FAILED", failure=failure, finished_at="2026-11-28T08:00:00Z")
+            | {"command": "leaseway publish flights"},
+            "pause": {"pipeline": "*", "since": "2026-11-29T00:00:00Z", "until": "2026-11-30T00:00:00Z"},
+            "last_finished": {"recovery": "2026-11-29T02:10:00Z", "clean_up": None},
+            "health": {"ok": False, "reasons": ["catch_up hasn't finished for 6 min"]},
+        },
+    )
+
+    screen = run("status", "flights").output
+
+    for part in (
+        "4, 336,776 records, published 2026-11-28 02:00 UTC",
+        "revision 2 is published, 3 is the newest",
+        "every week on sunday at 02:00 Europe/Berlin",
+        "GET_DATA, attempt 2, waits for source unreachable until 02:11:00",
+        "Object storage doesn't answer. [storage_unreachable]",
+        "leaseway publish flights",
+        "leaseway resume '*'",
+        "last finished never",
+        "catch_up hasn't finished for 6 min",
+    ):
+        assert part in screen
+    assert len(screen.splitlines()) <= 24
+
+
+def test_the_status_of_what_was_never_published(server: Server, run: Run) -> None:
+    nothing = dict.fromkeys(("version", "schedule", "active", "failure", "pause"))
+    server.tell(
+        "GET /datasets/flights/status",
+        nothing
+        | {
+            "dataset": "flights",
+            "definition": {"revision": 1},
+            "last_finished": {},
+            "health": {"ok": True, "reasons": []},
+        },
+    )
+
+    assert run("status", "flights").output.split() == (
+        [
+            "dataset",
+            "flights",
+            "version",
+            "none",
+            "yet",
+            "definition",
+            "revision",
+            "1",
+            "schedule",
+            "none",
+            "active",
+            "nothing",
+        ]
+    )
 
 
 def test_a_schedule_is_set(server: Server, run: Run) -> None:
