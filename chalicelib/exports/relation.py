@@ -45,8 +45,10 @@ set local bytea_output = 'hex';
 set local client_encoding = 'UTF8';
 set local standard_conforming_strings = on;
 set local jit = off;
-set local lock_timeout = '30s';
 """
+
+LOCK_WAIT = "30s"
+"""How long a statement waits for somebody's ALTER TABLE."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def _snapshot(relation: Relation) -> Iterator["_Source"]:
         )
     try:
         with blaming_source(name):
-            connection.execute(SNAPSHOT)
+            connection.execute(f"{SNAPSHOT} set local lock_timeout = '{LOCK_WAIT}'")
             source = _Source(connection, relation, name)
             source.check()
         yield source

@@ -142,9 +142,10 @@ class Upload:
 
     def complete(self) -> Stored:
         """Make the object visible, then check that the store holds what was written (size and checksum)."""
-        if self._part or not self._sending:
-            self._send()
         self._collect()
+        if self._part or not self._parts:  # an empty object has one empty part
+            self._send()
+            self._collect()
         self._sender.shutdown()
         try:
             with _reaching():
@@ -188,7 +189,8 @@ class Upload:
 
     def _collect(self) -> None:
         if self._sending:
-            self._parts.append(self._sending.result())
+            sending, self._sending = self._sending, None
+            self._parts.append(sending.result())
 
     def _check(self, etag: str) -> None:
         """Ask the store what it holds: its size, its ETag, and its checksum over the parts' checksums.
@@ -266,7 +268,8 @@ def client(endpoint: str | None = None, access_key_id: str | None = None, secret
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+    from botocore.exceptions import ConnectionError as NoConnection
 
     try:
         yield
@@ -275,7 +278,7 @@ def _reaching() -> Iterator[None]:
         if status >= 500 or status == 429:
             raise StorageAway(status) from None
         raise StorageRefused(status) from None
-    except HTTPClientError:
+    except (HTTPClientError, NoConnection, IncompleteReadError):
         raise StorageAway from None
     except BotoCoreError as error:  # no credentials, no region
         raise StorageRefused from error

@@ -255,7 +255,7 @@ def test_json_stays_json_and_is_text_in_the_other_formats(source, tmp_path):
     ]
     for name in ("csv", "xml"):
         assert [record["j"] for record in READERS[name](contents[name])] == [*values, None]
-        assert [r["b"] and json.loads(r["b"]) for r in READERS[name](contents[name])][0] == json.loads(values[0])
+        assert json.loads(READERS[name](contents[name])[0]["b"]) == json.loads(values[0])
 
 
 def test_a_column_may_be_called_anything(source, tmp_path):
@@ -315,12 +315,11 @@ def test_more_columns_than_a_function_takes_arguments(source, tmp_path):
 
 def test_the_same_records_give_the_same_bytes_wherever_they_lie_in_the_table(source, tmp_path):
     source.run("create table open.moved (k int, d numeric, f float8, t text)")
-    source.run(
-        "insert into open.moved select i %% 7, case i %% 3 when 0 then 1.0 when 1 then 1.00 end, case i %% 2 when 0 then -0.0"
-        " else 0.0 end::float8, case i %% 5 when 0 then 'a' when 1 then 'A' when 2 then '' end from generate_series(1, 5000) i".replace(
-            "%%", "%"
-        )
-    )
+    source.run("""
+        insert into open.moved
+        select i % 7, case i % 3 when 0 then 1.0 when 1 then 1.00 end, case i % 2 when 0 then -0.0::float8 else 0 end,
+               case i % 5 when 0 then 'a' when 1 then 'A' when 2 then '' end
+          from generate_series(1, 5000) i""")
     columns = [
         Column("k", "integer", "k"),
         Column("d", "decimal", "d"),
