@@ -39,6 +39,11 @@ def store(s3):
     return Store(BUCKET, client)
 
 
+no_such_upload = ClientError(
+    {"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {"HTTPStatusCode": 404}}, "CompleteMultipartUpload"
+)
+
+
 def everything(s3):
     """The keys that are visible, and the uploads that are open."""
     objects = [found["Key"] for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
@@ -126,11 +131,9 @@ def test_an_aborted_upload_leaves_nothing(store, s3):
 
 
 def test_an_upload_that_cleanup_aborted_meanwhile_cannot_be_completed(store, s3, monkeypatch):
-    complete = store._client().complete_multipart_upload
-
-    def too_late(**arguments):
+    def too_late(**_):
         store.abort_uploads("k")
-        return complete(**arguments)
+        raise no_such_upload
 
     monkeypatch.setattr(store._client(), "complete_multipart_upload", too_late)
     upload = store.open_upload("k", "text/csv")
@@ -146,9 +149,9 @@ def test_an_upload_that_cleanup_aborted_meanwhile_cannot_be_completed(store, s3,
 def test_a_completion_whose_answer_was_lost_is_looked_up(store, s3, monkeypatch):
     complete = store._client().complete_multipart_upload
 
-    def twice(**arguments):  # as botocore does when the first answer never came
+    def twice(**arguments):  # botocore asks again when the first answer never came
         complete(**arguments)
-        return complete(**arguments)
+        raise no_such_upload
 
     upload = store.open_upload("k", "text/csv")
     upload.write(b"data")
