@@ -68,7 +68,8 @@ class Pipeline:
     def after(self, state: str) -> str | None:
         """The state that follows, or None after the last step."""
         states = [step.state for step in self.steps]
-        return (states[1:] + [None])[states.index(state)]  # type: ignore[list-item]
+        following = states.index(state) + 1
+        return states[following] if following < len(states) else None
 
 
 # What a step returns
@@ -102,7 +103,7 @@ class Failing(Exception):
     """A step's end that isn't success: a code of the registry and whitelisted details."""
 
     def __init__(self, code: str, **details: Any):
-        if code not in codes.FAILURES or not codes.DETAILS >= details.keys():
+        if code not in codes.FAILURES or not details.keys() <= codes.DETAILS:
             raise ValueError("a failure takes a code of codes.FAILURES and details of codes.DETAILS")
         super().__init__(code)
         self.code = code

@@ -1,0 +1,4 @@
+-- All schedules.
+-- fence:  none, it only reads
+-- index:  none, every row is wanted
+select * from engine.schedule order by key

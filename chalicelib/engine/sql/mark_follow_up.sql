@@ -1,0 +1,16 @@
+-- Tell the active job of a conflict key that something newer was asked for: its end will start the follow-up.
+-- fence:  changes no key, so it passes beside the owner's FOR KEY SHARE; no row once the job has ended
+-- index:  job_conflict_key
+with job as (
+    update engine.job
+       set follow_up = case when subject = %(subject)s then follow_up else %(subject)s end
+     where conflict_key = %(conflict_key)s
+       and finished_at is null
+       and pipeline = %(pipeline)s
+    returning *
+)
+, event as (
+    insert into engine.job_event (job_id, at, kind, state, claim_id, attempts)
+    select id, engine.clock(), 'asked_again', state, claim_id, attempts from job
+)
+select * from job
