@@ -144,16 +144,6 @@ RULES = (
     Rule("dcat:Catalog", "dcat:catalog", 0, MANY, "thing"),
     Rule("dcat:Catalog", "dcat:themeTaxonomy", 0, MANY, "thing"),
     Rule("dcat:Catalog", "dcatap:applicableLegislation", 0, MANY, "iri"),
-    Rule("dcat:DatasetSeries", "dct:title", 1, MANY, "text"),
-    Rule("dcat:DatasetSeries", "dct:description", 1, MANY, "text"),
-    Rule("dcat:DatasetSeries", "dcat:contactPoint", 0, MANY, "thing"),
-    Rule("dcat:DatasetSeries", "dct:publisher", 0, 1, "thing"),
-    Rule("dcat:DatasetSeries", "dct:spatial", 0, MANY, "thing"),
-    Rule("dcat:DatasetSeries", "dct:temporal", 0, MANY, "thing"),
-    Rule("dcat:DatasetSeries", "dct:accrualPeriodicity", 0, 1, "thing"),
-    Rule("dcat:DatasetSeries", "dct:issued", 0, 1, "date"),
-    Rule("dcat:DatasetSeries", "dct:modified", 0, 1, "date"),
-    Rule("dcat:DatasetSeries", "dcatap:applicableLegislation", 0, MANY, "iri"),
 )
 
 NAMESPACES = PREFIXES | {

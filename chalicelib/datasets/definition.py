@@ -118,7 +118,7 @@ def _column(value: str) -> str:
 
 
 Text = Annotated[str, Field(max_length=20_000), AfterValidator(_text)]
-Line = Annotated[Text, Field(max_length=500)]
+Line = Annotated[str, Field(max_length=500), AfterValidator(_text)]
 Texts = Annotated[dict[str, Text], Field(min_length=1), AfterValidator(_languages)]
 Lines = Annotated[dict[str, Line], Field(min_length=1), AfterValidator(_languages)]
 Keywords = Annotated[
@@ -264,6 +264,7 @@ class Definition(_Part):
 _KINDS: Mapping[str, str] = {
     "missing": "is missing",
     "string_type": "must be a text",
+    "string_unicode": "holds half of a character (a lone surrogate); take it out",
     "dict_type": 'must be an object of language and text, like {"en": "Flights"}',
     "list_type": "must be a list",
     "model_type": "must be an object",

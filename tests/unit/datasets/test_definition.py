@@ -1,0 +1,169 @@
+import json
+from copy import deepcopy
+
+import pytest
+
+from chalicelib.datasets import Invalid, vocabularies
+from chalicelib.datasets.definition import Definition, dataset_id
+from tests.unit.catalog.flights import DEFINITION, definition
+
+
+def faults(**changes):
+    """What is said about the flights when this is changed: field to sentence."""
+    with pytest.raises(Invalid) as refusal:
+        Definition.parse(deepcopy(DEFINITION) | changes)
+    return dict(refusal.value.faults)
+
+
+def test_a_definition_comes_back_as_it_is_kept():
+    taken = definition()
+
+    assert Definition.parse(taken.as_json()) == taken
+    assert Definition.parse(json.loads(taken.canonical)).etag == taken.etag
+    assert taken.as_json()["columns"][1] == {"name": "carrier", "type": "text", "from": "carrier_code"}
+
+
+def test_the_same_content_in_other_spellings_is_the_same_definition():
+    other = {key: DEFINITION[key] for key in reversed(DEFINITION)} | {
+        "licence": "http://creativecommons.org/publicdomain/zero/1.0/",
+        "languages": ["http://publications.europa.eu/resource/authority/language/ENG", "en"],
+        "themes": ["http://publications.europa.eu/resource/authority/data-theme/TRAN"],
+        "formats": ["xml", "json", "csv"],
+        "access_rights": "http://publications.europa.eu/resource/authority/access-right/PUBLIC",
+        "title": {"DE": " Flüge ab New York City 2013\r\n", "en": "Flights from New York City in 2013"},
+    }
+
+    assert Definition.parse(other).etag == definition().etag
+    assert definition(title={"en": "Flights", "de": "Flüge"}).etag != definition().etag
+
+
+def test_every_fault_is_told_at_once_with_field_and_remedy():
+    told = faults(
+        titel={"en": "x"},
+        publisher={"name": {"en": ""}},
+        contact={"name": {"en": "Desk"}, "email": "nobody"},
+        licence="CC_BY_5_0",
+        columns=[{"name": "year", "type": "int"}, {"name": "carrier", "form": "c"}],
+    )
+
+    assert told == {
+        "titel": "is no field here; did you mean title?",
+        "publisher.name.en": "is empty; write the text, or leave the field out",
+        "contact.email": "must be one mail address, like opendata@example.org",
+        "licence": "'CC_BY_5_0' isn't in the EU's list of licences "
+        "(http://publications.europa.eu/resource/authority/licence/). Did you mean CC_BY_4_0?",
+        "columns[0].type": "must be one of text, boolean, integer, decimal, double, date, time, timestamp, "
+        "timestamptz, uuid, json, binary",
+        "columns[1].type": "is missing: one of text, boolean, integer, decimal, double, date, time, timestamp, "
+        "timestamptz, uuid, json, binary",
+        "columns[1].form": "is no field here; did you mean from?",
+    }
+
+
+def test_an_empty_definition_is_told_each_field_it_needs():
+    with pytest.raises(Invalid) as refusal:
+        Definition.parse({})
+
+    assert [field for field, _ in refusal.value.faults] == [
+        "title",
+        "description",
+        "keywords",
+        "languages",
+        "publisher",
+        "contact",
+        "themes",
+        "licence",
+        "source",
+        "columns",
+    ]
+    assert all("is missing: " in sentence for _, sentence in refusal.value.faults)
+
+
+@pytest.mark.parametrize("content", [None, [], "text", 5, [{}]])
+def test_what_is_no_object_is_refused(content):
+    with pytest.raises(Invalid, match="must be an object"):
+        Definition.parse(content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "sentence"),
+    [
+        ({"access_rights": "RESTRICTED"}, "access_rights", "every file of a published dataset is open to everyone"),
+        ({"tier": "high"}, "tier", "the rules of the higher tier don't exist"),
+        ({"tier": "gold"}, "tier", "must be base"),
+        ({"formats": ["pdf"]}, "formats[0]", "must be one of csv, json, xml"),
+        ({"formats": []}, "formats", "needs at least 1 of its entries"),
+        ({"title": "Flights"}, "title", "must be an object of language and text"),
+        ({"title": {"english": "Flights"}}, "title", "'english' is no language tag"),
+        ({"title": {"de-at": "a", "de_AT": "b"}}, "title", "has the language de-at twice"),
+        ({"description": {"en": "All."}}, "description", "in the languages of the title (de, en); it is in en"),
+        ({"languages": ["eng lish"]}, "languages[0]", "isn't in the EU's list of languages"),
+        ({"themes": ["TRANS"]}, "themes[0]", "Did you mean TRAN?"),
+        ({"themes": ["http://eurovoc.europa.eu/100141"]}, "themes", "needs at least one of the EU's data themes"),
+        ({"frequency": "http://purl.org/cld/freq/weekly"}, "frequency", "isn't in the EU's list of frequencies"),
+        (
+            {"licence": "http://publications.europa.eu/resource/authority/licence/NONE"},
+            "licence",
+            "isn't in the EU's list",
+        ),
+        ({"temporal": {"start": "01.02.23"}}, "temporal.start", "must be a date like 2024"),
+        ({"temporal": {"start": "2013-02-01", "end": "2013-01-01"}}, "temporal.end", "is before the start"),
+        ({"landing_page": "ttps://x.org/d"}, "landing_page", "whole address"),
+        ({"conforms_to": ["x> . <urn:evil> <urn:p> <urn:o"]}, "conforms_to[0]", "can't hold >"),
+        ({"source": "select 1"}, "source", "must be the name of a registered source"),
+        ({"columns": [{"name": "a", "type": "text"}] * 2}, "columns", "has a more than once"),
+        ({"columns": [{"name": "é" * 32, "type": "text"}]}, "columns[0].name", "63 bytes"),
+        ({"title": {"en": "a\x0bb", "de": "c"}}, "title.en", "holds the character U+000B"),
+        ({"title": {"en": "a\x00b", "de": "c"}}, "title.en", "holds the character U+0000"),
+        ({"title": {"en": "a\ud800", "de": "c"}}, "title.en", "a lone surrogate"),
+        ({"title": {"en": "a\uffff", "de": "c"}}, "title.en", "holds the character U+FFFF"),
+        ({"title": {"en": "x" * 501, "de": "c"}}, "title.en", "can't have more than 500 characters"),
+        ({"source": 5}, "source", "must be a text"),
+    ],
+)
+def test_a_fault_names_field_and_remedy(changes, field, sentence):
+    assert sentence in faults(**changes)[field]
+
+
+def test_a_licence_of_somebody_else_s_list_keeps_its_address():
+    assert definition(licence="https://office.example.org/terms").licence == "https://office.example.org/terms"
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        ("CC-BY 4.0", "CC_BY_4_0"),
+        ("cc-by-sa-4.0", "CC_BYSA_4_0"),
+        ("https://creativecommons.org/licenses/by/4.0/", "CC_BY_4_0"),
+        ("http://creativecommons.org/licenses/by-nc-sa/3.0/legalcode", "CC_BYNCSA_3_0"),
+        ("https://www.govdata.de/dl-de/by-2-0", "DLDE_BY_2_0"),
+        ("http://publications.europa.eu/resource/authority/licence/CC0", "CC0"),
+    ],
+)
+def test_OD_29_known_spellings_of_a_licence_are_its_code(written, code):
+    assert definition(licence=written).licence == code
+
+
+def test_each_list_tells_its_codes_and_spellings_apart():
+    for vocabulary in (
+        vocabularies.THEMES,
+        vocabularies.LICENCES,
+        vocabularies.FREQUENCIES,
+        vocabularies.LANGUAGES,
+        vocabularies.ACCESS_RIGHTS,
+        vocabularies.PUBLISHER_TYPES,
+    ):
+        assert {vocabulary.code(code) for code in vocabulary.codes} == vocabulary.codes
+        assert {vocabulary.code(vocabulary.iri(code)) for code in vocabulary.codes} == vocabulary.codes
+        assert set(vocabulary.others.values()) <= vocabulary.codes
+
+
+@pytest.mark.parametrize("name", ["flights", "0", "a" * 63, "nyc-2013-"])
+def test_a_dataset_has_a_name_that_can_stand_in_an_address(name):
+    assert dataset_id(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-a", "Flights", "a" * 64, "a_b", "a/b", "ä", "a\n"])
+def test_any_other_name_of_a_dataset_is_refused(name):
+    with pytest.raises(Invalid, match="id: must be 1 to 63"):
+        dataset_id(name)
