@@ -17,7 +17,7 @@ from typing import Any, Literal
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from localstack.services.s3.models import S3Multipart, S3Object, S3Part
+from localstack.services.s3.models import S3Multipart
 from localstack.services.s3.storage.core import S3ObjectStore
 from localstack.services.s3.storage.ephemeral import (
     EphemeralS3StoredMultipart,
@@ -26,6 +26,8 @@ from localstack.services.s3.storage.ephemeral import (
 )
 
 FSYNC = os.environ.get("S3_DURABLE_FSYNC") == "1"
+
+type Item = Any  # LocalStack's S3Object or S3Part, with our `content_id`
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Written:
 WRITTEN: ContextVar[Written] = ContextVar("written")
 
 
-class ContentFile(LockedFileMixin, FileIO):  # type: ignore[misc]
+class ContentFile(LockedFileMixin, FileIO):
     """A file with the locks that LocalStack's stored objects want."""
 
     def write(self, data: Buffer) -> int:
@@ -51,13 +53,14 @@ class ContentFile(LockedFileMixin, FileIO):  # type: ignore[misc]
         return size
 
 
-class StoredContent(EphemeralS3StoredObject):  # type: ignore[misc]
+class StoredContent(EphemeralS3StoredObject):
     """An open content; `key_lock` is held until it is closed."""
 
-    def __init__(
-        self, s3_object: S3Object | S3Part, path: Path, mode: Literal["r", "w"], key_lock: Lock | None = None
-    ) -> None:
-        super().__init__(s3_object, ContentFile(path, "x+" if mode == "w" else "r"), mode)
+    _etag: Any
+
+    def __init__(self, s3_object: Item, path: Path, mode: Literal["r", "w"], key_lock: Lock | None = None) -> None:
+        file: Any = ContentFile(path, "x+" if mode == "w" else "r")
+        super().__init__(s3_object, file, mode)
         self.key_lock = key_lock
         if key_lock:
             key_lock.acquire()
@@ -79,41 +82,44 @@ class StoredContent(EphemeralS3StoredObject):  # type: ignore[misc]
             self.key_lock.release()
 
 
-class StoredParts(EphemeralS3StoredMultipart):  # type: ignore[misc]
+class StoredParts(EphemeralS3StoredMultipart):
     """The parts of an upload: contents like any other."""
 
-    def open(self, s3_part: S3Part, mode: Literal["r", "w"] = "r") -> StoredContent:
-        """Open the content of one part."""
-        return self._s3_store.open(self.bucket, s3_part, mode)  # type: ignore[no-any-return]
+    _s3_store: Any
 
-    def remove_part(self, s3_part: S3Part) -> None:
+    def open(self, s3_part: Item, mode: Literal["r", "w"] = "r") -> StoredContent:
+        """Open the content of one part."""
+        stored: StoredContent = self._s3_store.open(self.bucket, s3_part, mode)
+        return stored
+
+    def remove_part(self, s3_part: Item) -> None:
         """Left to records.py."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class Contents(S3ObjectStore):  # type: ignore[misc]
+class Contents(S3ObjectStore):
     """The folder of contents, in the form that LocalStack's provider wants."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Writers of one key take turns, for If-Match and If-None-Match.
-        self._key_locks: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
+        self._key_locks: WeakValueDictionary[tuple[str, str], Lock] = WeakValueDictionary()
         self._key_locks_lock = Lock()
 
     def path(self, content_id: str) -> Path:
         """Return where a content is."""
         return self.folder / content_id
 
-    def open(self, bucket: str, s3_object: S3Object | S3Part, mode: Literal["r", "w"] = "r") -> StoredContent:
+    def open(self, bucket: str, s3_object: Item, mode: Literal["r", "w"] = "r") -> StoredContent:
         """Open an object's or part's content; for writing: a new one."""
         if mode == "r":
             return StoredContent(s3_object, self.path(s3_object.content_id), mode)
         return StoredContent(s3_object, self._new(s3_object), mode, self._key_lock(bucket, s3_object))
 
-    def copy(self, src_bucket: str, src_object: S3Object, dest_bucket: str, dest_object: S3Object) -> StoredContent:
+    def copy(self, src_bucket: str, src_object: Item, dest_bucket: str, dest_object: Item) -> StoredContent:
         """Give another object the same content."""
         source, target = self.path(src_object.content_id), self._new(dest_object)
         try:
@@ -129,15 +135,16 @@ class Contents(S3ObjectStore):  # type: ignore[misc]
 
     def get_multipart(self, bucket: str, s3_multipart: S3Multipart) -> StoredParts:
         """Return the parts of an upload."""
-        return StoredParts(self, bucket, s3_multipart, str(self.folder))
+        store: Any = self
+        return StoredParts(store, bucket, s3_multipart, str(self.folder))
 
-    def remove(self, bucket: str, s3_object: S3Object | list[S3Object]) -> None:
+    def remove(self, bucket: str, s3_object: Item) -> None:
         """Left to records.py."""
 
     def remove_multipart(self, bucket: str, s3_multipart: S3Multipart) -> None:
         """Left to records.py."""
 
-    def _new(self, s3_object: S3Object | S3Part) -> Path:
+    def _new(self, s3_object: Item) -> Path:
         s3_object.content_id = uuid4().hex
         written = WRITTEN.get()
         written.contents.add(s3_object.content_id)
@@ -145,8 +152,8 @@ class Contents(S3ObjectStore):  # type: ignore[misc]
             written.keys.add(key)
         return self.path(s3_object.content_id)
 
-    def _key_lock(self, bucket: str, s3_object: S3Object | S3Part) -> Lock | None:
+    def _key_lock(self, bucket: str, s3_object: Item) -> Lock | None:
         if not hasattr(s3_object, "key"):
             return None
         with self._key_locks_lock:
-            return self._key_locks.setdefault((bucket, s3_object.key), Lock())  # type: ignore[no-any-return]
+            return self._key_locks.setdefault((bucket, s3_object.key), Lock())

@@ -23,7 +23,7 @@ READS = ("Get", "Head", "List")
 OPENS_CONTENT = ("GetObject", "CopyObject", "UploadPartCopy", "CompleteMultipartUpload")
 
 
-class DurableS3Provider(S3Provider):  # type: ignore[misc]
+class DurableS3Provider(S3Provider):
     """LocalStack's provider, which closes the records when it stops."""
 
     def __init__(self, records: Records) -> None:
@@ -47,7 +47,7 @@ def create_service() -> Service:
     records = Records(Path(folder).absolute())
     records.load()
 
-    def dispatch_table(provider: S3Provider) -> dict[str, Handler]:
+    def dispatch_table(provider: Any) -> Any:
         return {name: _durable(name, handler, records) for name, handler in create_dispatch_table(provider).items()}
 
     return Service.for_provider(DurableS3Provider(records), dispatch_table_factory=dispatch_table)

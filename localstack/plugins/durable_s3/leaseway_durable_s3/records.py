@@ -157,7 +157,8 @@ class Records:
     def _save_object(
         self, s3_bucket: S3Bucket, key: str, versions: Set[str], tags: Any, kept: set[str | None], old: set[str]
     ) -> None:
-        bucket, now = s3_bucket.name, s3_bucket.objects._store.get(key)
+        bucket = s3_bucket.name
+        now: Any = s3_bucket.objects._store.get(key)
         if isinstance(s3_bucket.objects, KeyStore):
             now = {"null": now} if now else {}
         now = dict(now or {})  # a copy, for other requests go on
@@ -191,10 +192,10 @@ class Records:
         if not (s3_multipart := s3_bucket.multiparts.get(upload)):  # completed or aborted
             where = "bucket = ? AND kind IN (?, ?) AND name = ?"
             old |= self._delete(where, bucket, Kind.UPLOAD, Kind.PART, upload)
-        elif s3_part := s3_multipart.parts.get(part):
+        elif part and (s3_part := s3_multipart.parts.get(part)):
             where = "bucket = ? AND kind = ? AND name = ? AND sub = ?"
             old |= self._delete(where, bucket, Kind.PART, upload, part)
-            self._put(Kind.PART, bucket, upload, str(part), s3_part)
+            self._put(Kind.PART, bucket, upload, part, s3_part)
             kept.add(_content_of(s3_part))
         else:  # created just now
             self._put(Kind.UPLOAD, bucket, upload, "", s3_multipart)
@@ -260,7 +261,7 @@ class Records:
 
 def _find_bucket(name: str | None) -> S3Bucket | None:
     store = s3_stores[config.INTERNAL_RESOURCE_ACCOUNT][AWS_REGION_US_EAST_1]  # its map is of all accounts
-    if account := store.global_bucket_map.get(name):
+    if name and (account := store.global_bucket_map.get(name)):
         return s3_stores[account][AWS_REGION_US_EAST_1].buckets.get(name)  # and this one of all regions
     return None
 
@@ -288,7 +289,7 @@ def _filled(item: Any, attributes: dict[str, Any]) -> Any:
 
 
 def _load_bucket(a: dict[str, Any], tags: dict[str, str]) -> S3Bucket:
-    bucket = _filled(S3Bucket(a["name"], a["bucket_account_id"], a["bucket_region"], a["owner"]), a)
+    bucket: S3Bucket = _filled(S3Bucket(a["name"], a["bucket_account_id"], a["bucket_region"], a["owner"]), a)
     bucket.objects = VersionedKeyStore() if bucket.versioning_status else KeyStore()
     store = s3_stores[bucket.bucket_account_id][bucket.bucket_region]
     store.buckets[bucket.name] = bucket

@@ -12,67 +12,70 @@ import os
 import threading
 from typing import Any
 
-from localstack.runtime import hooks
+from localstack.services.lambda_.event_source_mapping import esm_worker_factory
+from localstack.services.lambda_.event_source_mapping.esm_worker import EsmWorker
+from localstack.services.lambda_.event_source_mapping.pollers.sqs_poller import SqsPoller
 
 LOG = logging.getLogger(__name__)
 CAP = int(os.environ.get("LAMBDA_PROCESS_ESM_CONCURRENCY") or 5)
 
+type Message = dict[str, Any]
 
-@hooks.on_infra_start()
-def correct_sqs_event_sources() -> None:
-    """Patch the poller. Pipes use it too, without an EsmWorker: they keep LocalStack's way but for the bodies."""
-    from localstack.services.lambda_.event_source_mapping.esm_worker import EsmWorker
-    from localstack.services.lambda_.event_source_mapping.pollers.sqs_poller import SqsPoller
 
-    make_worker = EsmWorker.__init__
-    poll = SqsPoller.poll_events
-    handle = SqsPoller.handle_messages
-    add_metadata = SqsPoller.add_source_metadata
-    batch = threading.local()
+class ParallelSqsPoller(SqsPoller):
+    """Polls in one thread, as LocalStack's does, and hands each batch to a thread of its own while a slot is free."""
 
-    def make_worker_with_slots(self: Any, esm_config: Any, poller: Any, *args: Any, **kwargs: Any) -> None:
-        make_worker(self, esm_config, poller, *args, **kwargs)
-        if isinstance(poller, SqsPoller):
-            wanted = (esm_config.get("ScalingConfig") or {}).get("MaximumConcurrency") or CAP
-            poller.slots = threading.BoundedSemaphore(min(wanted, CAP))
-            poller.stopping = self._shutdown_event
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._slots = threading.BoundedSemaphore(CAP)
+        self._stopping = threading.Event()
+        self._batch = threading.local()
 
-    def poll_when_a_slot_is_free(self: Any) -> None:
-        # Received means hidden from everyone else: nothing is fetched that can't be worked on at once. Only this
-        # thread takes slots, so the free one is still free when the messages are there.
-        if slots := getattr(self, "slots", None):
-            slots.acquire()
-            slots.release()
-            if self.stopping.is_set():  # disabled or replaced while it waited
+    def follow(self, worker: EsmWorker) -> None:
+        """Take over what the mapping says about concurrency, and when it stops."""
+        scaling: dict[str, int] = worker.esm_config.get("ScalingConfig") or {}  # type: ignore[assignment]
+        self._slots = threading.BoundedSemaphore(min(scaling.get("MaximumConcurrency") or CAP, CAP))
+        self._stopping = worker._shutdown_event
+
+    def poll_events(self) -> None:
+        """Fetch once a slot is free: a message that is fetched is hidden from everyone else."""
+        with self._slots:  # given back at once: only this thread takes slots, so this one stays free
+            if self._stopping.is_set():  # disabled or replaced while it waited
                 return
-        poll(self)
+        super().poll_events()
 
-    def handle_beside_others(self: Any, messages: list[dict[str, Any]]) -> None:
-        if not (slots := getattr(self, "slots", None)):
-            handle_exactly(self, messages)
-            return
+    def handle_messages(self, messages: list[Message]) -> None:
+        """Handle one batch beside the others."""
+        self._slots.acquire()
+        threading.Thread(target=self._handle, args=(messages,), name="event-source-batch", daemon=True).start()
 
-        def run() -> None:
-            try:
-                handle_exactly(self, messages)
-            except Exception as e:  # noqa: BLE001 - as the poller does: the messages come back by themselves
-                LOG.warning("A batch of %s failed: %s", self.source_arn, e)
-            finally:
-                slots.release()
+    def _handle(self, messages: list[Message]) -> None:
+        self._batch.bodies = {message["MessageId"]: message["Body"] for message in messages}
+        try:
+            super().handle_messages(messages)
+        except Exception as e:  # noqa: BLE001 - as poll_events does; the messages come back by themselves
+            LOG.warning("A batch from %s failed: %s", self.source_arn, e)
+        finally:
+            self._slots.release()
 
-        slots.acquire()
-        threading.Thread(target=run, name="event-source-batch", daemon=True).start()
-
-    def handle_exactly(self: Any, messages: list[dict[str, Any]]) -> None:
-        batch.bodies = {message["MessageId"]: message["Body"] for message in messages}
-        handle(self, messages)
-
-    def add_metadata_and_bodies(self: Any, events: list[dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
+    def add_source_metadata(self, events: list[Message], extra_metadata: Any = None) -> list[Message]:
+        """Put the original bodies back; called when the filters are through."""
         for event in events:
-            event["body"] = batch.bodies[event["messageId"]]
-        return add_metadata(self, events, *args, **kwargs)
+            event["body"] = self._batch.bodies[event["messageId"]]
+        complete: list[Message] = super().add_source_metadata(events, extra_metadata)
+        return complete
 
-    EsmWorker.__init__ = make_worker_with_slots
-    SqsPoller.poll_events = poll_when_a_slot_is_free
-    SqsPoller.handle_messages = handle_beside_others
-    SqsPoller.add_source_metadata = add_metadata_and_bodies
+
+def use_parallel_pollers() -> None:
+    """Let event source mappings use this poller; EventBridge Pipes keep LocalStack's own."""
+    factory: Any = esm_worker_factory
+    make_worker = factory.EsmWorkerFactory.get_esm_worker
+
+    def get_esm_worker(self: Any) -> EsmWorker:
+        worker: EsmWorker = make_worker(self)
+        if isinstance(worker.poller, ParallelSqsPoller):
+            worker.poller.follow(worker)
+        return worker
+
+    factory.SqsPoller = ParallelSqsPoller
+    factory.EsmWorkerFactory.get_esm_worker = get_esm_worker

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from localstack import config
 from localstack.services.lambda_.invocation.executor_endpoint import ShutdownDuringStartup, StatusErrorException
-from localstack.services.lambda_.invocation.lambda_models import FunctionVersion, InvocationResult
+from localstack.services.lambda_.invocation.lambda_models import ArchiveCode, FunctionVersion, InvocationResult
 from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecutor
 
 from leaseway_process_executor.function_process import FunctionProcess
@@ -52,7 +52,7 @@ class Settings:
 SETTINGS = Settings()
 
 
-class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
+class ProcessExecutor(RuntimeExecutor):
     """One execution environment: at most one process at a time, a new one after a crash or a time-out."""
 
     def __init__(self, id: str, function_version: FunctionVersion) -> None:
@@ -95,12 +95,12 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
 
     def _start_process(self, timeout: float | None) -> FunctionProcess:
         began = time.perf_counter()
-        function = self.function_version.config
         if self._code.is_hot_reloading():
             self._source_stamp = self._newest_source()
+        _, runtime, handler = _zip(self.function_version)
         process = self._process = FunctionProcess(
-            _python(function.runtime),
-            function.handler,
+            _python(runtime),
+            handler,
             folder=self._code.get_unzipped_code_location(),
             env=self._env,
             log=self._log,
@@ -195,16 +195,16 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
     # ---- code
 
     @property
-    def _code(self):  # type: ignore[no-untyped-def]  # LocalStack has four unrelated classes of code
-        return self.function_version.config.code
+    def _code(self) -> ArchiveCode:
+        return _zip(self.function_version)[0]
 
     @property
     def _name(self) -> str:
         return str(self.function_version.id.function_name)
 
     def _layer_paths(self) -> list[str]:
-        runtime = self.function_version.config.runtime
-        roots = [layer.code.get_unzipped_code_location() for layer in self.function_version.config.layers or []]
+        _, runtime, _ = _zip(self.function_version)
+        roots = [code.get_unzipped_code_location() for code in _layers(self.function_version)]
         return [
             str(path)
             for root in reversed(roots)  # a later layer wins
@@ -217,12 +217,10 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
     @classmethod
     def prepare_version(cls, function_version: FunctionVersion) -> None:
         """Unpack the code; what raises here is the reason of the function's state `Failed`."""
-        function = function_version.config
-        if not (function.runtime or "").startswith("python"):
-            raise NotImplementedError("The process executor runs zip packages for Python only.")
-        _python(function.runtime)
-        for code in [function.code, *(layer.code for layer in function.layers or [])]:
-            code.prepare_for_execution()
+        code, runtime, _ = _zip(function_version)
+        _python(runtime)
+        for archive in [code, *_layers(function_version)]:
+            archive.prepare_for_execution()
 
     @classmethod
     def cleanup_version(cls, function_version: FunctionVersion) -> None:
@@ -241,6 +239,18 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
     def get_runtime_endpoint(self) -> str:
         """Return an address that only container images use."""
         return f"http://127.0.0.1:{config.GATEWAY_LISTEN[0].port}/_localstack_lambda/{self.id}"
+
+
+def _zip(function_version: FunctionVersion) -> tuple[ArchiveCode, str, str]:
+    """Return a zip package's code, runtime and handler; an image has none of them."""
+    function = function_version.config
+    if not function.code or not function.handler or not (function.runtime or "").startswith("python"):
+        raise NotImplementedError("The process executor runs zip packages for Python only.")
+    return function.code, str(function.runtime), function.handler
+
+
+def _layers(function_version: FunctionVersion) -> list[ArchiveCode]:
+    return [layer.code for layer in function_version.config.layers or [] if layer.code]
 
 
 def _python(runtime: str) -> str:

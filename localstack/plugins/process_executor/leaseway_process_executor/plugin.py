@@ -45,3 +45,11 @@ def prepare_process_executor() -> None:
     SETTINGS.status_folder.mkdir(parents=True, exist_ok=True)
     for left_behind in [*SETTINGS.status_folder.glob("*.json"), *SETTINGS.status_folder.glob("*.log")]:
         left_behind.unlink(missing_ok=True)
+
+
+@hooks.on_infra_start()
+def correct_sqs_event_sources() -> None:
+    """Make SQS event sources behave as on AWS, whatever executor is chosen."""
+    from leaseway_process_executor.event_source import use_parallel_pollers
+
+    use_parallel_pollers()
