@@ -241,11 +241,13 @@ class Engine:
         *,
         pipeline: str | None = None,
         conflict_key: str | None = None,
+        code: str | None = None,
         limit: int = 50,
         after: UUID | None = None,
     ) -> list[Failure]:
         """Failures, newest job first; `after` is the last id of the page before."""
-        found = self.db.run(sql.list_failures, pipeline=pipeline, conflict_key=conflict_key, limit=limit, after=after)
+        wanted = {"pipeline": pipeline, "conflict_key": conflict_key, "code": code}
+        found = self.db.run(sql.list_failures, **wanted, limit=limit, after=after)
         return [rows.failure(row) for row in found]
 
     # Operators

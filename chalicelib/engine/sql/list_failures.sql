@@ -5,6 +5,7 @@ select *
   from engine.failure
  where job_id < coalesce(%(after)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
    and pipeline = coalesce(%(pipeline)s, pipeline)
+   and code = coalesce(%(code)s, code)
    and (%(conflict_key)s::text is null or conflict_key = %(conflict_key)s)
  order by job_id desc
  limit %(limit)s
