@@ -1,24 +1,11 @@
 """A source's database, as far from friendly as it gets, and a reader that may do little."""
 
 import secrets
-import tempfile
-from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-
-from localstack.postgresql import PostgreSQL
-
-
-@pytest.fixture(scope="session")
-def server():
-    with tempfile.TemporaryDirectory(prefix="leaseway-sources-") as folder:
-        Path(folder).chmod(0o755)
-        postgresql = PostgreSQL(Path(folder), durable=False)
-        yield postgresql.start()
-        postgresql.stop()
 
 
 class Source:
@@ -55,11 +42,11 @@ class Source:
 
 
 @pytest.fixture
-def make_source(server):
+def make_source(admin_dsn):
     made = []
 
     def make(options=""):
-        made.append(Source(server, options))
+        made.append(Source(admin_dsn, options))
         return made[-1]
 
     yield make

@@ -1,0 +1,153 @@
+"""The registry: connections, sources, definitions and versions, as rows that are added and hardly ever changed.
+
+Every function takes a Database (a statement is its own transaction) or a Transaction, and gives rows.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from chalicelib.db import Row, Sql, statements
+
+from . import Fault, Invalid
+from .definition import Definition, dataset_id
+
+SQL = statements("chalicelib.datasets")
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+SECRET = re.compile(r"LEASEWAY_SECRET_[A-Z0-9_]+")
+
+
+def add_connection(sql: Sql, name: str, secret: str) -> None:
+    """Name a database that datasets come from; ``secret`` is the environment variable that holds its DSN."""
+    _check(
+        ("name", NAME.fullmatch(name), "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"),
+        ("secret", SECRET.fullmatch(secret), "must be LEASEWAY_SECRET_ and then A-Z, 0-9 and _"),
+    )
+    sql.run(SQL.add_connection, name=name, secret=secret)
+
+
+def connections(sql: Sql) -> list[Row]:
+    """Every connection: name, secret (the variable's name), created_at."""
+    return sql.run(SQL.list_connections, name=None)
+
+
+def connection(sql: Sql, name: str) -> Row | None:
+    """The connection of that name."""
+    return sql.one(SQL.list_connections, name=name)
+
+
+def register_source(sql: Sql, name: str, connection: str, relation: str | None, query: str | None) -> int:
+    """Register a relation or a query of a connection as a source; the revision, a new one if the newest differs.
+
+    Raises Invalid, which names the field. That the relation exists is seen when it is exported.
+    """
+    query = query.strip().rstrip(";").rstrip() if query is not None else None
+    relation = relation.strip() if relation is not None else None
+    known = sql.one(SQL.list_connections, name=connection)
+    _check(
+        ("name", NAME.fullmatch(name), "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"),
+        ("connection", known, f"'{connection}' isn't known; `leaseway connection add` adds it"),
+        ("relation", (relation is None) != (query is None), "must be given, or a query, not both"),
+        ("relation", relation != "", "is empty; write schema.table"),
+        ("query", query != "", "is empty; write a SELECT"),
+    )
+    while True:
+        row = sql.one(SQL.register_source, name=name, connection=connection, relation=relation, query=query)
+        if row:
+            return int(row["revision"])
+
+
+def sources(sql: Sql) -> list[Row]:
+    """Every source at its newest revision: name, revision, connection, relation or query, created_at."""
+    return sql.run(SQL.list_sources)
+
+
+def source(sql: Sql, name: str, revision: int | None = None) -> Row | None:
+    """A revision of a source, by default the newest."""
+    return sql.one(SQL.find_source, name=name, revision=revision)
+
+
+def put_definition(tx: Sql, dataset: str, definition: Definition) -> tuple[int, bool]:
+    """Store a definition; its revision, and whether that is a new one (the newest had other content)."""
+    tx.run(SQL.add_dataset, dataset=dataset_id(dataset))
+    while True:
+        row = tx.one(SQL.put_definition, dataset=dataset, body=Jsonb(definition.as_json()), etag=definition.etag)
+        if row:
+            return int(row["revision"]), bool(row["created"])
+
+
+def definition(sql: Sql, dataset: str, revision: int | None = None) -> Row | None:
+    """A revision of a dataset's definition, by default the newest: dataset_id, revision, body, etag, created_at."""
+    return sql.one(SQL.find_definition, dataset=dataset, revision=revision)
+
+
+def lock_dataset(tx: Sql, dataset: str) -> Row:
+    """Hold a dataset until the transaction ends, before any other lock: id, last_version, current_version."""
+    row = tx.one(SQL.lock_dataset, dataset=dataset)
+    if row is None:
+        raise LookupError(dataset)
+    return row
+
+
+def add_version(
+    tx: Sql,
+    *,
+    dataset: str,
+    number: int,
+    job: UUID,
+    fence: int,
+    definition: int,
+    source: str,
+    source_revision: int,
+    issued_at: datetime,
+    records: int,
+    files: Sequence[Mapping[str, Any]],
+    documents: Mapping[str, str],
+    report: Mapping[str, Any],
+    triples: int,
+) -> None:
+    """Add the next version and make it the current one, under the dataset's lock."""
+    added = tx.one(
+        SQL.add_version,
+        dataset=dataset,
+        number=number,
+        job=job,
+        fence=fence,
+        definition=definition,
+        source=source,
+        source_revision=source_revision,
+        issued_at=issued_at,
+        records=records,
+        files=Jsonb(files),
+        documents=Jsonb(documents),
+        report=Jsonb(report),
+        triples=triples,
+    )
+    if added is None:
+        raise LookupError(f"{number} isn't the next version of {dataset}")
+
+
+def versions(sql: Sql, dataset: str) -> list[Row]:
+    """Every version of a dataset, newest first, without documents and report."""
+    return sql.run(SQL.list_versions, dataset=dataset)
+
+
+def version(sql: Sql, dataset: str, number: int) -> Row | None:
+    """One version, whole."""
+    return sql.one(SQL.find_version, dataset=dataset, number=number)
+
+
+def current_entries(sql: Sql) -> list[Row]:
+    """What the catalogue lists: dataset_id, number, issued_at and the stored documents of each current version."""
+    return sql.run(SQL.list_current_entries)
+
+
+def _check(*rules: tuple[str, object, str]) -> None:
+    faults = [Fault(field, detail) for field, holds, detail in rules if not holds]
+    if faults:
+        raise Invalid(faults)

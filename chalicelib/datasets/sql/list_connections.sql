@@ -1,0 +1,8 @@
+-- Every connection, or the one of a name.
+-- index:  connection_pkey
+select name
+     , secret
+     , created_at
+  from dataset.connection
+ where name = coalesce(%(name)s, name)
+ order by name;

@@ -1,0 +1,26 @@
+-- Add the next revision of a source, unless the newest one says the same; its number either way.
+-- No row means that somebody else added one at the same instant: ask again, and see it.
+-- fence:  none; the key decides who adds a revision
+-- index:  source_pkey
+with newest as (
+    select revision
+         , (connection, relation, query) is not distinct from (%(connection)s, %(relation)s, %(query)s) as same
+      from dataset.source
+     where name = %(name)s
+     order by revision desc
+     limit 1
+), added as (
+    insert into dataset.source (name, revision, connection, relation, query, created_at)
+    select %(name)s
+         , coalesce((select revision from newest), 0) + 1
+         , %(connection)s
+         , %(relation)s
+         , %(query)s
+         , engine.clock()
+     where not exists (select from newest where same)
+        on conflict do nothing
+    returning revision
+)
+select revision from added
+ union all
+select revision from newest where same;
