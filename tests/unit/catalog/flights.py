@@ -10,7 +10,8 @@ from chalicelib.datasets.definition import Definition
 
 BASE = "https://data.example.org"
 IRI = f"{BASE}/datasets/flights"
-SHARED = Path(__file__).parents[4] / "shared"  # beside the checkout: SEMIC's shapes and real files, as oracles
+CHECKOUT = Path(__file__).parents[3]
+SHARED = CHECKOUT.parent / "shared"  # beside the checkout: SEMIC's shapes and real files, as oracles
 WITHOUT_SHARED = "needs ../shared beside the checkout: the repaired shapes and the real files of DCAT-AP"
 
 DEFINITION: dict[str, Any] = {

@@ -9,7 +9,7 @@ from rdflib import RDF, RDFS, SH, XSD, BNode, Graph, Literal, URIRef
 from chalicelib.catalog.check import check
 from chalicelib.catalog.entry import ADMS, DCAT, DCT, FOAF, SPDX, VCARD, render
 from chalicelib.catalog.rdf import Unwritable, read, typed
-from tests.unit.catalog.flights import IRI, SHARED, WITHOUT_SHARED, definition, facts
+from tests.unit.catalog.flights import CHECKOUT, IRI, SHARED, WITHOUT_SHARED, definition, facts
 
 DATASET = URIRef(IRI)
 EU = "http://publications.europa.eu/resource/authority/"
@@ -40,7 +40,7 @@ def test_OD_39_another_process_gives_the_same_bytes_in_every_format():
     here = ascii(list(render(definition(), facts()).documents.items()))
 
     ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONHASHSEED": "7", "PYTHONPATH": "."}
+        [sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONHASHSEED": "7"}, cwd=CHECKOUT
     )
 
     assert ran.stdout == f"{here}\n", ran.stderr

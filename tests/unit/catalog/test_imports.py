@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+from tests.unit.catalog.flights import CHECKOUT
+
 
 def test_definition_negotiation_and_store_start_without_the_RDF_libraries():
     program = (
@@ -8,4 +10,6 @@ def test_definition_negotiation_and_store_start_without_the_RDF_libraries():
         "print(sorted({'rdflib', 'pyshacl'} & set(sys.modules)))"
     )
 
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT)
+
+    assert ran.stdout == "[]\n", ran.stderr
