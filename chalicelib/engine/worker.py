@@ -71,6 +71,7 @@ def work(
     leased = claim(around, pipelines, queue, job=job, ask=uuid4(), lease=timedelta(seconds=seconds), until=until)
     if leased is None:
         return Worked(None, Outcome.NOTHING), None
+    telemetry.log("claimed", job=leased.id, claim=leased.claim_id, pipeline=leased.pipeline, state=leased.state)
     outcome = _run(leased, pipelines[leased.pipeline], minimum(around))
     telemetry.log("worked", job=leased.id, pipeline=leased.pipeline, state=leased.state, outcome=outcome)
     return Worked(leased.id, outcome), leased.owed
