@@ -22,10 +22,7 @@ def register(api: Api) -> None:
         media_type = _media_type(call, suffix)
         if not call.settings.catalog_configured:
             raise Problem("unavailable", "The catalogue's own title, publisher and licence aren't set yet.")
-        from chalicelib.catalog.document import catalog_document  # rdflib: a cost that other routes don't pay
-
-        text = catalog_document(call.settings, registry.current_entries(call.db), FORMATS[media_type])
-        return _document(call, "/catalog", media_type, text.decode(), CURRENT)
+        return _document(call, "/catalog", media_type, _whole_catalog(call, FORMATS[media_type]), CURRENT)
 
     for path in ("/catalog", *(f"/catalog.{suffix}" for suffix in dict.fromkeys(FORMATS.values()))):
         api.route(path, "GET", "HEAD", role=None)(get_catalog)
@@ -54,6 +51,26 @@ def register(api: Api) -> None:
         if media_type == "application/json":
             return answer(version_record(call, version), cache_control=CURRENT, vary=VARY)
         return _document(call, f"/datasets/{dataset}/versions/{digits}", media_type, version["document"], IMMUTABLE)
+
+
+def _whole_catalog(call: Call, name: str) -> str:
+    from chalicelib.catalog.document import Catalog, Entry, catalog_document  # rdflib: other routes don't wait for it
+
+    own = call.settings
+    catalog = Catalog(
+        base_url=own.public_url,
+        title=own.catalog_title or {},
+        description=own.catalog_description or {},
+        publisher_name=own.catalog_publisher_name or {},
+        publisher_iri=own.catalog_publisher_iri or "",
+        licence=own.catalog_licence or "",
+        homepage=own.catalog_homepage or "",
+    )
+    entries = (
+        Entry(call.url(f"/datasets/{entry['dataset_id']}"), entry["documents"])
+        for entry in registry.current_entries(call.db)
+    )
+    return catalog_document(catalog, entries, name).decode()
 
 
 def _split(part: str) -> tuple[str, str | None]:

@@ -33,7 +33,7 @@ with doomed as materialized (
 )
 , event as (
     insert into engine.job_event (job_id, at, kind, state, claim_id, attempts, details)
-    select id, now, 'failed', state, claim_id, attempts, '{"code": "cancelled"}' from ended
+    select id, now, 'failed', state, claim_id, attempts, '{"code": "cancelled"}'::jsonb from ended
     union all
     select id, engine.clock(), 'cancel_requested', state, claim_id, attempts, '{}' from marked
 )

@@ -3,7 +3,7 @@
 -- index:  job_pkey
 select *
   from engine.job
- where id < coalesce(%(after)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ where id < coalesce(%(after)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
    and pipeline = coalesce(%(pipeline)s, pipeline)
    and case %(status)s::text
             when 'queued'    then finished_at is null and state = 'REQUESTED'

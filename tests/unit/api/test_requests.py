@@ -73,7 +73,7 @@ def test_an_empty_body_has_no_type_to_be_wrong_about():
         (b'{"a": "\xe4"}', "bad_json", None),
         ('{"a": 1}'.encode("utf-16"), "bad_json", None),
         ('{"a": ' + "[" * 40 + "]" * 40 + "}", "bad_json", None),
-        ('{"a": ' * 60_000 + "1" + "}" * 60_000, "payload_too_large", None),
+        ('{"a": ' * 200_000, "payload_too_large", None),
         ('{"a":' * 40_000 + "1" + "}" * 12_000, "bad_json", None),
         ("[" * 200_000, "bad_json", None),
         ('{"a": "' + "x" * requests.MAX_BODY + '"}', "payload_too_large", None),
