@@ -15,17 +15,50 @@ class Commands(click.Group):
     """A group whose commands end with one sentence, never with a stack trace."""
 
     sections = (
-        ("The stack on this machine", ("demo", "up", "down", "deploy")),
-        ("Publish", ("publish", "status", "definition", "schedule")),
-        ("Operate", ("jobs", "failures", "pause", "resume")),
-        ("Administer (beside the database)", ("migrate", "restored", "token", "connection", "source")),
+        (
+            "The stack on this machine",
+            {
+                "demo": "Publish a real dataset from nothing.",
+                "up": "Start the local stack with the app.",
+                "down": "Stop it; what it keeps stays.",
+                "deploy": "Package the app and deploy it to the local stack.",
+            },
+        ),
+        (
+            "Publish",
+            {
+                "publish": "Publish a dataset: a new version.",
+                "status": "Say why a dataset isn't newer.",
+                "definition": "Put and get what a dataset is.",
+                "schedule": "Publish every day, week or month.",
+            },
+        ),
+        (
+            "Operate",
+            {
+                "jobs": "See and cancel jobs.",
+                "failures": "See what failed for good; run it again.",
+                "pause": "Claim no more jobs of a pipeline, for a time.",
+                "resume": "End a pause.",
+            },
+        ),
+        (
+            "Administer, beside the database",
+            {
+                "migrate": "Bring the schema up to date.",
+                "restored": "Lift the numbers after a restore of the database.",
+                "token": "Say who may read, publish and operate.",
+                "connection": "Add databases that datasets come from.",
+                "source": "Register their tables and queries.",
+            },
+        ),
     )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by what one wants to do."""
-        for title, names in self.sections:
+        for title, commands in self.sections:
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(70)) for name in names])
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what went wrong becomes a sentence and an exit code."""

@@ -3,9 +3,10 @@
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -29,63 +30,70 @@ class Story:
     """Tells what happens to jobs, from their history, as it happens."""
 
     server: Remote
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str]
     told: dict[str, int] = field(default_factory=dict)
+    looked: float = 0
 
     def tell(self) -> None:
-        """Print the events that weren't told yet."""
+        """Print the events that weren't told yet; ask at most once a second."""
+        if monotonic() - self.looked < 1:
+            return
+        self.looked = monotonic()
         for job, name in self.names.items():
-            with suppress(Refused):  # it will be told later
-                history = self.server.get(f"/internal/jobs/{job}")["history"]
-                for event in history[self.told.get(job, 0) :]:
-                    claim = f", claim {event['claim_id']}" if event.get("claim_id") else ""
-                    more = f", {show.details(event['details'])}" if event.get("details") else ""
-                    at = event["at"][11:19]
-                    click.echo(
-                        f"  {at}  {name:<12} {event['event']:<12} {event['state']}{claim}, attempt {event['attempts']}{more}"
-                    )
-                self.told[job] = len(history)
+            history = self.server.get(f"/internal/jobs/{job}")["history"]
+            for event in history[self.told.get(job, 0) :]:
+                claim = f", claim {event['claim_id']}" if event.get("claim_id") else ""
+                more = f", {show.details(event['details'])}" if event.get("details") else ""
+                happened = f"{event['event']:<12} {event['state']}{claim}, attempt {event['attempts']}{more}"
+                click.echo(f"  {event['at'][11:19]}  {name:<12} {happened}")
+            self.told[job] = len(history)
 
 
 def run() -> None:
     """Publish, kill the owner of the export, kill the owner of the publication, and end published all the same."""
     show.heading("The flights once more, with a worker that is killed in the middle, twice")
     server = demo.prepare()
-    stack = local.stack()
-    database = Database(stack.environment()["DATABASE_URL"])
+    _, database = local.administer()
     asked = demo.ask(server)
     publication = asked["id"]
     story = Story(server, {publication: "publication"})
 
     click.echo("1. The worker dies while it exports, and the publication waits in GET_DATA.")
-    export = wait_for(lambda: database.one(SQL.find_exporting_job, publication=publication), "The export didn't begin.")
-    first = kill(export)
+    export = wait_for(lambda: exporting(database, publication), "The export didn't begin.")
+    lost = kill(export)
     story.names[str(export["id"])] = "export"
-
-    def again() -> Row | None:
-        story.tell()
-        found = database.one(SQL.find_exporting_job, publication=publication)
-        return found if found and found["claim_id"] != first else None
-
-    wait_for(again, "The export wasn't recovered.", pause=1)
+    wait_for(lambda: exporting(database, publication, story, lost), "The export wasn't recovered.", pause=1)
 
     click.echo("\n2. The worker dies in PERSIST_DATA, just before it changes the catalogue.")
-    # The dataset's row is held here, so that the publication is caught where it wants to write; no hook in the product.
+    # The dataset's row is held here, so that the publication is caught where it wants to write: no hook in the product.
     with database.transaction() as tx:
         tx.run(SQL.lock_dataset, dataset=demo.DATASET)
-        kill(wait_for(lambda: waiting(tx, publication, story), "The publication didn't come to PERSIST_DATA."))
+        owned = wait_for(lambda: persisting(tx, publication, story), "The publication didn't reach PERSIST_DATA.")
+        kill(owned)
 
-    for status in server.follow(asked["links"]["self"], patience=600):
+    ended = show.watch(told(story, server.follow(asked["links"]["self"], patience=600)), quiet=True)
+    demo.report(server, ended["version"])
+    prove(database, UUID(publication), lost)
+
+
+def told(story: Story, statuses: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Pass a job's statuses on, and tell what happened meanwhile."""
+    for status in statuses:
         story.tell()
-        last = status
-    if last["status"] != "succeeded":
-        raise Refused(show.failure(last))
-    demo.report(server, last["version"])
-    prove(database, stack, UUID(publication), first)
+        yield status
 
 
-def waiting(tx: Sql, publication: str, story: Story) -> Row | None:
-    """Look whether the publication stands before the lock."""
+def exporting(sql: Sql, publication: str, story: Story | None = None, lost: int | None = None) -> Row | None:
+    """Look whether a worker exports: one that has another claim than the lost one."""
+    if story:
+        story.tell()
+    found = sql.one(SQL.find_exporting_job, publication=publication)
+    return found if found and found["claim_id"] != lost else None
+
+
+def persisting(tx: Sql, publication: str, story: Story) -> Row | None:
+    """Look whether the publication's worker stands before the lock that this transaction holds."""
+    story.tell()
     return tx.one(SQL.find_waiting_publication, publication=publication)
 
 
@@ -111,14 +119,13 @@ def kill(job: Row) -> int:
 
 
 def owner(job: Row) -> tuple[int, str] | None:
-    """Find the process that logged that it has this claim: each one has a status file and a live log in the stack's folder."""
-    for file in processes().glob("*.json"):
-        with suppress(FileNotFoundError, ValueError):
+    """Find the process that logged this claim: each has a status file and a live log in the stack's folder."""
+    for file in (local.folder() / "functions").glob("*.json"):
+        with suppress(FileNotFoundError):  # it has just ended
             status = json.loads(file.read_text())
-            for line in Path(status["log"]).read_text(errors="replace").splitlines():
-                said = _logged(line)
-                if said.get("claim") == job["claim_id"] and said.get("pid") == status["pid"]:
-                    return int(status["pid"]), str(status["function"])
+            said = [_logged(line) for line in Path(status["log"]).read_text(errors="replace").splitlines()]
+            if any(line.get("claim") == job["claim_id"] and line.get("pid") == status["pid"] for line in said):
+                return int(status["pid"]), str(status["function"])
     return None
 
 
@@ -127,3 +134,60 @@ def _logged(line: str) -> dict[str, Any]:
         found = json.loads(line)
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def prove(database: Database, publication: UUID, lost: int) -> None:
+    """Have cleanup run, and show from the ledger and from object storage that nothing of the lost claim is left."""
+    click.echo("\n3. Cleanup, which runs every 15 minutes, is asked to run now.")
+    run_function("cleanup")
+    noted = database.run(SQL.list_ledger, publication=publication)
+    show.table(
+        ("claim", "what", "status", "removed", "where"),
+        [
+            (
+                row["claim_id"],
+                row["kind"],
+                row["status"],
+                f"{row['removed_at']:%H:%M:%S}" if row["removed_at"] else None,
+                row["locator"].get("key") or row["locator"].get("graph"),
+            )
+            for row in noted
+        ],
+        "The ledger is empty.",
+    )
+    job = next(row["job_id"] for row in noted if row["kind"] == "s3_object")
+    there = stored(f"exports/{job}/")
+    click.echo("\nObject storage has of this export:\n  " + "\n  ".join(there))
+    if left := [key for key in there if key.startswith(f"exports/{job}/{lost}/")]:
+        raise Refused(f"Of the lost claim {lost} is left: {', '.join(left)}.")
+    click.echo(f"\nNo file and no open upload of the lost claim {lost} is left.")
+
+
+def stored(prefix: str) -> list[str]:
+    """List objects and open uploads."""
+    from chalicelib.exports.storage import client
+
+    bucket = local.stack().environment()["LEASEWAY_BUCKET"]
+    objects = client().list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    uploads = client().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", [])
+    return [found["Key"] for found in objects] + [f"{found['Key']} (upload)" for found in uploads]
+
+
+def run_function(name: str) -> None:
+    """Run a scheduled function as EventBridge does, now."""
+    import boto3
+
+    functions = boto3.client("lambda")
+    found = [
+        f["FunctionName"] for page in functions.get_paginator("list_functions").paginate() for f in page["Functions"]
+    ]
+    event = {
+        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+    }
+    event |= {"version": "0", "id": "", "account": "", "region": "", "resources": [], "detail": {}}  # type: ignore[dict-item]
+    named = next(function for function in found if name in function)
+    answer = functions.invoke(FunctionName=named, Payload=json.dumps(event))
+    if "FunctionError" in answer:
+        raise Refused(f"{named} failed: {answer['Payload'].read().decode()}")

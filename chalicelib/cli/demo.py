@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import httpx
+from psycopg.conninfo import conninfo_to_dict
 
 from . import local, show
 from .remote import Refused, Remote
@@ -46,25 +47,24 @@ def prepare() -> Remote:
     from localstack.deploy import deploy
 
     from chalicelib.datasets.registry import add_connection, register_source
-    from chalicelib.db import Database, migrate
 
     from .flights import load_flights
 
-    stack = local.stack()
+    stack = local.enter()
     with step("PostgreSQL, LocalStack, triple store and front port are up"):
-        stack.up()
+        stack.start()
     environment = stack.environment()
-    dsn = environment["DATABASE_URL"]
-    with step("the tables are there"):
-        migrate(dsn, environment["PUBLIC_URL"])
-    with step("336,776 flights are in a schema of their own"):
-        stack.keep(SECRET, load_flights(dsn, local.CHECKOUT / ".leaseway" / "cache", secrets.token_urlsafe()))
+    with step("336,776 flights are in a database of their own"):
+        # The password of the first run stays: a new one would mean a new deployment, and fail what runs.
+        password = conninfo_to_dict(environment.get(SECRET, "")).get("password") or secrets.token_urlsafe()
+        stack.keep(SECRET, load_flights(environment["DATABASE_URL"], local.CACHE, str(password)))
     with step("the app is deployed: API, workers, scheduled functions"):
         deploy(stack)
     with step("connection, source, tokens and definition are registered"):
-        database = Database(dsn)
+        _, database = local.administer()
         add_connection(database, CONNECTION, SECRET)
         register_source(database, SOURCE, CONNECTION, relation="nyc.flights", query=None)
+        local.keep_tokens(database)
         server = local.remote()
         server.ask("PUT", f"/datasets/{DATASET}/definition", json=definition())
     return server
@@ -101,7 +101,7 @@ def report(server: Remote, version: int) -> None:
             ("  as RDF/XML", f"{entry}.rdf"),
             ("  this version", f"{entry}/versions/{version}"),
             ("  the catalogue", f"{server.url}/catalog"),
-            ("  its status", f"{server.url}/publications/{record['job']}"),
+            ("  its status", f"{server.url}/publications/{record['publication']}"),
             *((f"  {f['format']}, {show.size(f['bytes'])}", f"{f['url']}\nsha256 {f['sha256']}") for f in files),
         ]
     )

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from .remote import Refused, Remote
 
 if TYPE_CHECKING:
-    from localstack.stack import Stack
-
     from chalicelib.db import Database
     from chalicelib.settings import Settings
+    from localstack.stack import Stack
 
 CHECKOUT = Path(__file__).parents[2]
+CACHE = CHECKOUT / ".leaseway" / "cache"
 NO_CHECKOUT = "There is no local stack here. Set LEASEWAY_URL and LEASEWAY_TOKEN to speak to a Leaseway elsewhere."
 
 
@@ -32,13 +32,18 @@ def stack() -> "Stack":
     return Stack(folder())
 
 
+def enter() -> "Stack":
+    """Return the local stack, and have this process use its database, queues, storage and keys."""
+    os.environ.update(stack().environment())
+    return stack()
+
+
 def remote() -> Remote:
     """Return the Leaseway of LEASEWAY_URL, spoken to with LEASEWAY_TOKEN; else the local one, as its operator."""
     token = os.environ.get("LEASEWAY_TOKEN")
     if url := os.environ.get("LEASEWAY_URL"):
         return Remote(url, token, "Check LEASEWAY_URL and the network.")
-    address = stack().environment()["PUBLIC_URL"]
-    return Remote(address, token or read_token("operator"), "`leaseway up` starts the local stack.")
+    return Remote(stack().url, token or read_token("operator"), "`leaseway up` starts the local stack.")
 
 
 def token_file(role: str) -> Path:
@@ -52,21 +57,28 @@ def read_token(role: str) -> str | None:
     return file.read_text().strip() if file.exists() else None
 
 
-def keep_token(role: str, token: str) -> None:
-    """Keep a token for the commands of this checkout; it is never readable by others, not for a moment."""
-    file = token_file(role)
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    with open(file, "w", opener=lambda path, flags: os.open(path, flags | os.O_EXCL, 0o600)) as kept:
-        kept.write(token + "\n")
-
-
 def administer() -> "tuple[Settings, Database]":
     """Return settings and database for what needs no server: those of DATABASE_URL, else the local stack's."""
     from chalicelib.db import Database
     from chalicelib.settings import settings
 
     if not any(os.environ.get(name) for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET")):
-        os.environ.update(stack().environment())
+        enter()
     found = settings()
     return found, Database(found.dsn)
+
+
+def keep_tokens(database: "Database") -> None:
+    """Have tokens for the commands of this checkout and its examples; what is there already stays."""
+    from chalicelib.security import create_token
+
+    for role in ("operator", "publisher", "reader"):
+        if not token_file(role).exists():
+            _keep(token_file(role), create_token(database, f"{role} of this checkout", role))
+
+
+def _keep(file: Path, token: str) -> None:
+    """Write a token so that it is never readable by others, not for a moment."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as kept:
+        kept.write(token + "\n")

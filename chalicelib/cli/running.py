@@ -7,13 +7,17 @@ from . import local
 
 @click.command()
 def up() -> None:
-    """Start the local stack, or find it running: PostgreSQL, LocalStack, the triple store, the front port.
+    """Start the local stack with the app deployed, or find it running: nothing that runs is disturbed.
+
+    It is PostgreSQL, LocalStack, the triple store and the front port.
 
     All its data lies in .leaseway/stack of this checkout; the ports are chosen once and kept.
     """
-    stack = local.stack()
+    stack = local.enter()
     stack.up()
-    click.echo(f"Up at {stack.environment()['PUBLIC_URL']}")
+    _, database = local.administer()
+    local.keep_tokens(database)
+    click.echo(f"Up at {stack.url}")
 
 
 @click.command()
@@ -30,7 +34,7 @@ def deploy() -> None:
 
     stack = local.stack()
     make(stack)
-    click.echo(f"Deployed at {stack.environment()['PUBLIC_URL']}")
+    click.echo(f"Deployed at {stack.url}")
 
 
 @click.command()
