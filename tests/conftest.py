@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests that need one: migrated once, cloned for each test, on a clock that stands still.
+"""A real PostgreSQL for the tests that need one: migrated once, empty for each test, on a clock that stands still.
 
 DATABASE_URL names an administrator's DSN of a running server; without it one is started for the session.
 """
@@ -33,6 +33,27 @@ create or replace function engine.clock() returns timestamptz
     language sql volatile
     return (select at from engine.test_clock);
 update engine.run set since = engine.clock();
+"""
+
+
+# Whatever a test left behind, connections too; foreign keys don't matter where everything goes.
+EMPTY = """
+set local session_replication_role = replica;
+select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
+do $$
+declare
+    name regclass;
+begin
+    for name in select oid from pg_class
+                 where relkind = 'r' and relnamespace::regnamespace::text in ('engine', 'dataset', 'access')
+                   and oid not in ('engine.run'::regclass, 'engine.test_clock'::regclass)
+    loop
+        execute format('delete from %s', name);
+    end loop;
+end
+$$;
+update engine.test_clock set at = '2026-03-02 09:00:00+00';
+update engine.run set since = engine.clock(), finished_at = null, counts = '{}';
 """
 
 
@@ -123,11 +144,19 @@ def template(admin_dsn: str, bare_template: str) -> Iterator[str]:
         yield name
 
 
-@pytest.fixture
-def admin_database_dsn(admin_dsn: str, template: str) -> Iterator[str]:
-    """This test's own database, as the administrator."""
+@pytest.fixture(scope="session")
+def session_database_dsn(admin_dsn: str, template: str) -> Iterator[str]:
+    """The one database that tests have after each other: a clone for each costs 0.1 to 0.4 s, emptying it 5 ms."""
     with _database(admin_dsn, template) as name:
         yield make_conninfo(admin_dsn, dbname=name)
+
+
+@pytest.fixture
+def admin_database_dsn(session_database_dsn: str) -> str:
+    """This test's database, empty, as the administrator."""
+    with psycopg.connect(session_database_dsn) as connection:
+        connection.execute(EMPTY)
+    return session_database_dsn
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ def time_left(around: Surroundings) -> Callable[[], bool]:
 def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
     """Remember that a scheduled function has finished: what `/health` looks at."""
     around.db.run(sql.finish_run, function=function, counts=Jsonb(counts.by))
-    telemetry.log(function, **counts.by)
 
 
 def recover(around: Surroundings, more: Callable[[], bool], counts: Counts) -> None:

@@ -23,7 +23,7 @@ def _client(**config: Any) -> "SQSClient":
     return client
 
 
-class Sqs:
+class SqsQueues:
     """Sends in batches of ten; what isn't acknowledged stays owed."""
 
     def __init__(self, settings: Settings, client: Callable[..., "SQSClient"] = _client):

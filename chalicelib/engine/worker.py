@@ -64,11 +64,12 @@ def work(
     until: Callable[[], float],
 ) -> tuple[Worked, UUID | None]:
     """Claim one job and run its steps; the second value is whom a wake-up is owed now."""
-    seconds = min(around.settings.lease, until())
-    if not seconds >= minimum(around):  # "not >=": a NaN is too little, too
+    left = until()
+    if not left >= minimum(around):  # "not >=": what isn't a number is too little, too
         return Worked(None, Outcome.TOO_LATE), None
+    lease = timedelta(seconds=min(around.settings.lease, left))
     # A new id for each ask, never an invocation's: Lambda repeats an asynchronous event under the same one.
-    leased = claim(around, pipelines, queue, job=job, ask=uuid4(), lease=timedelta(seconds=seconds), until=until)
+    leased = claim(around, pipelines, queue, job=job, ask=uuid4(), lease=lease, until=until)
     if leased is None:
         return Worked(None, Outcome.NOTHING), None
     telemetry.log("claimed", job=leased.id, claim=leased.claim_id, pipeline=leased.pipeline, state=leased.state)
