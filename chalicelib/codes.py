@@ -93,6 +93,9 @@ FAILURES: dict[str, Code] = {
         "The triple store holds a newer fence than the database gives: the database is older than the store.",
         "After a restore run `leaseway restored`, then requeue it.",
     ),
+    "storage_refused": Code(
+        "Object storage refused the file.", "Look at the bucket and the worker's rights on it, then requeue it."
+    ),
     "storage_mismatch": Code(
         "An uploaded file is not what was written: size or checksum differ.", "It is tried again with a new key."
     ),

@@ -1,0 +1,47 @@
+"""The pipelines: which there are, what removes what they wrote, and the context their steps run in.
+
+Light to import: the API needs it at every cold start.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from chalicelib.db import Database, connect
+from chalicelib.engine import Accepted, Engine
+from chalicelib.engine.sqs import SqsQueues
+from chalicelib.settings import Settings, settings
+
+from . import export, publication
+
+PIPELINES = {pipeline.name: pipeline for pipeline in (publication.publication, export.export)}
+
+REMOVERS = {
+    "s3_object": "chalicelib.pipelines.export.removal:remove_object",
+    "export": "chalicelib.pipelines.publication.removal:remove_export",
+    "graph": "chalicelib.pipelines.publication.removal:restore_graph",
+}
+"""What cleanup calls for each kind of ledger row."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a function process has: its settings, its connection and the engine over both."""
+
+    settings: Settings
+    db: Database
+    engine: Engine
+
+
+@cache
+def context() -> Context:
+    """The context of this process, made once."""
+    db = connect(settings())
+    return Context(settings(), db, Engine(db, PIPELINES, settings(), SqsQueues(settings())))
+
+
+def publish(engine: Engine, db: Database, dataset: str) -> Accepted:
+    """Accept a publication of the dataset as it is defined now, and try to wake a worker; SubjectBusy, Refusal."""
+    with db.transaction() as tx:
+        accepted = engine.accept("publication", publication.pin(tx, {"dataset": dataset}), tx=tx)
+    engine.relay(inline_job=accepted.job.id)
+    return accepted

@@ -1,0 +1,85 @@
+"""The one step of an export."""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+
+from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition
+from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure
+from chalicelib.exports.errors import SourceError, StorageAway, StorageMismatch, StorageRefused
+from chalicelib.exports.formats import Column
+from chalicelib.exports.relation import Relation, export
+from chalicelib.exports.storage import Store, Upload
+from chalicelib.pipelines import context
+
+from . import ExportSubject
+
+OUTAGES = {"source_unreachable", "source_conflict"}
+"""What passes by itself: the job waits and spends no attempt."""
+
+
+@cache
+def storage() -> Store:
+    """Object storage of this installation; one client a process."""
+    return Store.of(context().settings)
+
+
+def export_records(job: Leased[ExportSubject]) -> Advance:
+    """Write the files; every object is in the ledger before it exists, and its key names job and claim."""
+    relation, formats = _source(job.subject)
+    store = storage()
+    rows: list[int] = []
+
+    def target(format: str, media_type: str) -> Upload:
+        key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{format}"
+        rows.append(job.note("s3_object", {"key": key}))
+        return store.open_upload(key, media_type)
+
+    try:
+        exported = export(relation, formats, target, beat=job.heartbeat)
+    except SourceError as error:
+        kind = Outage if error.code in OUTAGES else PermanentFailure
+        raise kind(error.code, **error.details) from error
+    except StorageAway as error:
+        raise Outage("storage_unreachable", **error.details) from error
+    except StorageRefused as error:
+        raise TransientFailure("storage_refused", **error.details) from error
+    except StorageMismatch as error:
+        raise TransientFailure("storage_mismatch") from error
+    job.heartbeat(force=True, records=exported.records, bytes=sum(file.bytes for file in exported.files))
+    return Advance(
+        keep=rows,
+        records=exported.records,
+        files=[
+            {
+                "format": file.format,
+                "media_type": file.media_type,
+                "key": file.key,
+                "bytes": file.bytes,
+                "sha256": file.sha256,
+            }
+            for file in exported.files
+        ],
+    )
+
+
+def _source(subject: ExportSubject) -> tuple[Relation, Sequence[str]]:
+    db = context().db
+    found = registry.definition(db, subject.dataset, subject.definition)
+    source = registry.source(db, subject.source, subject.source_revision)
+    assert found is not None
+    assert source is not None
+    connection = registry.connection(db, source["connection"])
+    assert connection is not None  # foreign keys hold all three
+    dsn = os.environ.get(connection["secret"])
+    if not dsn:
+        raise PermanentFailure("unknown_secret")
+    definition = Definition.parse(found["body"])
+    relation = Relation(
+        connection_dsn=dsn,
+        relation=source["relation"],
+        query=source["query"],
+        columns=[Column(column.name, column.type, column.source_name or column.name) for column in definition.columns],
+    )
+    return relation, definition.formats

@@ -1,0 +1,55 @@
+"""Publication: a dataset's records as files, its metadata in the catalogue, a version that stays."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from chalicelib import codes
+from chalicelib.datasets import registry
+from chalicelib.db import Sql
+from chalicelib.engine import Pipeline, Refusal, Step
+from chalicelib.settings import settings
+
+
+class PublicationSubject(BaseModel):
+    """What is published: a dataset, as one revision of its definition and one of its source say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    definition: int
+    source: str
+    source_revision: int
+
+
+publication = Pipeline(
+    name="publication",
+    subject=PublicationSubject,
+    conflict_key="dataset:{subject.dataset}",  # shared with withdrawal: they never run together
+    steps=[
+        Step("GET_DATA", "chalicelib.pipelines.publication.steps:get_data"),
+        Step("PERSIST_DATA", "chalicelib.pipelines.publication.steps:persist_data"),
+    ],
+    done="PUBLISHED",
+    coalesces=True,  # it takes no payload: a second caller may have the first one's job
+    pin="chalicelib.pipelines.publication:pin",
+)
+
+
+def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
+    """The revisions that are current now, for ``{"dataset": id}``; Refusal where there is nothing to publish."""
+    if not settings().catalog_configured:
+        raise Refusal("catalog_not_configured", None, codes.FAILURES["catalog_not_configured"].remedy)
+    dataset = str(wanted["dataset"])
+    definition = registry.definition(tx, dataset)
+    if definition is None:
+        raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition. PUT one first.")
+    source = registry.source(tx, definition["body"]["source"])
+    if source is None:
+        raise Refusal("unknown_source", "source", codes.PROBLEMS["unknown_source"].remedy)
+    return PublicationSubject(
+        dataset=dataset,
+        definition=definition["revision"],
+        source=source["name"],
+        source_revision=source["revision"],
+    )

@@ -1,0 +1,45 @@
+"""What removes the traces of a publication that became no version; cleanup calls it, again if need be."""
+
+from uuid import UUID
+
+from chalicelib.catalog.store import StoreAway, StoreRefused
+from chalicelib.datasets import registry
+from chalicelib.engine import LedgerRow, Outage
+from chalicelib.pipelines import context
+from chalicelib.pipelines.export.service import DataService
+
+from .steps import graph_store
+
+
+class StillRunning(Exception):
+    """The export is being told to stop; cleanup comes again."""
+
+
+def remove_export(row: LedgerRow) -> None:
+    """Ask the data service to delete the export."""
+    at = context()
+    if not DataService(at.db, at.engine).delete(UUID(row.locator["key"])):
+        raise StillRunning
+
+
+def restore_graph(row: LedgerRow) -> None:
+    """Write the current version's entry again under a new fence, or empty the graph where there is none.
+
+    Under the dataset's lock, so that no publication is between its replace and its commit.
+    """
+    graph = row.locator["graph"]
+    with context().db.transaction() as tx:
+        locked = registry.lock_dataset(tx, row.locator["dataset"])
+        fence = context().engine.fence(tx)
+        store = graph_store()
+        try:
+            if locked["current_version"] is None:
+                store.empty(graph, fence)
+            else:
+                version = registry.version(tx, row.locator["dataset"], locked["current_version"])
+                assert version is not None
+                store.replace(graph, version["documents"]["nt"].encode("ascii"), fence)
+        except StoreAway as error:
+            raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
+        except StoreRefused as error:
+            raise Outage("triple_store_refused", host=error.host, status=error.status) from error

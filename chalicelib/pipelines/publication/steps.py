@@ -1,0 +1,158 @@
+"""The two steps of a publication."""
+
+from functools import cache
+from typing import Any
+
+from chalicelib.catalog.check import check
+from chalicelib.catalog.entry import Facts, FileFacts, Rendered, render
+from chalicelib.catalog.store import GraphStore, StoreAway, StoreRefused
+from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition
+from chalicelib.db import Database, statements
+from chalicelib.engine import (
+    Advance,
+    Finished,
+    Leased,
+    Outage,
+    PermanentFailure,
+    TransientFailure,
+    Wait,
+)
+from chalicelib.pipelines import context
+from chalicelib.pipelines.export import ExportSubject
+from chalicelib.pipelines.export.service import DataService
+from chalicelib.settings import Settings
+
+from . import PublicationSubject
+
+SQL = statements("chalicelib.pipelines.publication")
+
+
+@cache
+def graph_store() -> GraphStore:
+    """The triple store of this installation; one connection pool a process."""
+    settings = context().settings
+    auth = settings.triple_store_auth
+    return GraphStore(
+        settings.triple_store_update_url or "",
+        settings.triple_store_query_url or "",
+        auth=auth.get_secret_value() if auth else None,
+        timeout=settings.store_timeout,
+    )
+
+
+def get_data(job: Leased[PublicationSubject]) -> Advance | Wait:
+    """Have the data service export the dataset; come back when the files are there.
+
+    Starting twice with the same key finds the same export, so a crash in here costs nothing.
+    """
+    at = context()
+    kept = job.note("export", {"key": str(job.id)})
+    subject = ExportSubject(key=job.id, **job.subject.model_dump())
+    export = DataService(at.db, at.engine).start(subject, fence=job.claim_id)
+    job.heartbeat(force=True, records=export.records, bytes=export.bytes, total=export.total or 0)
+    if export.failed:
+        raise PermanentFailure(export.failed, **export.details)
+    if not export.done:
+        return Wait(seconds=export.retry_after, waiting_for=export.waiting_for)
+    return Advance(keep=[kept], files=export.files, records=export.records)
+
+
+def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
+    """Render the metadata, check it, put it in the catalogue, give the version its number, finish.
+
+    Everything from the replace on happens in one short transaction that holds the dataset's row (invariant 13).
+    """
+    at = context()
+    dataset = job.subject.dataset
+    definition = _definition(at.db, job.subject)
+    facts = _facts(at.db, at.settings, definition, job)
+    rendered = render(definition, facts)
+    report = check(rendered.ntriples, facts.dataset_iri)
+    if not report.conforms:
+        raise PermanentFailure("not_conformant", violations=report.violations)
+
+    graph = job.note("graph", {"graph": facts.dataset_iri, "dataset": dataset})
+    export = job.note("export", {"key": str(job.id)})
+    job.require(at.settings.store_timeout * 2)  # the replace and the reading back
+    with job.transaction() as tx:
+        locked = registry.lock_dataset(tx, dataset)
+        job.hold(tx)
+        if locked["last_version"] + 1 != facts.version:
+            return Wait(seconds=1)  # a withdrawal or a restore moved the number meanwhile: render anew
+        newer = _replace(graph_store(), facts.dataset_iri, rendered, job.claim_id)
+        if newer is not None:
+            if newer > at.engine.fence(tx):
+                raise PermanentFailure("fence_regressed", fence=job.claim_id, found=newer)
+            return Wait(seconds=1)  # cleanup has put the entry back under a newer fence: come back with one newer still
+        registry.add_version(
+            tx,
+            dataset=dataset,
+            number=facts.version,
+            job=job.id,
+            fence=job.claim_id,
+            definition=job.subject.definition,
+            source=job.subject.source,
+            source_revision=job.subject.source_revision,
+            issued_at=facts.issued,
+            records=facts.records,
+            files=job.result["files"],
+            documents=rendered.documents,
+            report=report.as_json(),
+            triples=rendered.triples,
+        )
+        job.finish(tx, keep=[graph, export], version=facts.version)
+    return Finished()
+
+
+def _definition(db: Database, subject: PublicationSubject) -> Definition:
+    found = registry.definition(db, subject.dataset, subject.definition)
+    assert found is not None  # a foreign key holds it
+    return Definition.parse(found["body"])
+
+
+def _facts(db: Database, settings: Settings, definition: Definition, job: Leased[Any]) -> Facts:
+    """The version's number and what has been measured of it."""
+    at = db.one(SQL.facts_of_dataset, dataset=job.subject.dataset)
+    assert at is not None
+    number = at["last_version"] + 1
+    base = f"{settings.public_url}/datasets/{job.subject.dataset}"
+    files = [
+        FileFacts(
+            format=file["format"],
+            media_type=file["media_type"],
+            bytes=file["bytes"],
+            sha256=file["sha256"],
+            url=f"{base}/versions/{number}/files/{job.subject.dataset}.{file['format']}",
+            access_url=f"{base}/files/{job.subject.dataset}.{file['format']}",
+        )
+        for file in job.result["files"]
+    ]
+    return Facts(
+        dataset_id=job.subject.dataset,
+        version=number,
+        issued=at["now"],
+        first_issued=at["first_issued"] or at["now"],
+        modified=at["now"],
+        files=files,
+        records=job.result["records"],
+        previous_version=at["current_version"],
+        columns=len(definition.columns),
+        base_url=settings.public_url,
+    )
+
+
+def _replace(store: GraphStore, graph: str, entry: Rendered, fence: int) -> int | None:
+    """Replace the entry and read it back; a newer fence than ours, where one stands there."""
+    try:
+        store.replace(graph, entry.ntriples, fence)
+        held = store.held(graph)
+    except StoreAway as error:
+        raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
+    except StoreRefused as error:
+        raise TransientFailure("triple_store_refused", host=error.host, status=error.status) from error
+    if held.fence is not None and held.fence > fence:
+        return held.fence
+    if held != (fence, entry.triples):
+        raise TransientFailure("triple_store_mismatch", fence=fence)
+    return None

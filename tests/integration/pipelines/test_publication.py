@@ -1,0 +1,363 @@
+"""A publication from the request to the version, and everything that may happen to it on the way."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+
+import psycopg
+import pytest
+
+from chalicelib.datasets import registry
+from chalicelib.engine import Cadence, Failure, Outage, Refusal
+from chalicelib.exports.storage import Upload
+from chalicelib.pipelines.export.service import DataService
+from chalicelib.pipelines.publication import steps
+from tests.integration.pipelines.conftest import CLOSED, Killed
+
+GRAPH = "http://localhost:4000/datasets/trees"
+DEAD_DSN = "postgresql://reader:canary-password@127.0.0.1:9/nowhere"
+
+
+def away(what):
+    """The variables that put a part out of reach."""
+    return {
+        "source": {"LEASEWAY_SECRET_SRC": DEAD_DSN},
+        "storage": {"AWS_ENDPOINT_URL": CLOSED},
+        "triple store": {
+            "LEASEWAY_TRIPLE_STORE_UPDATE_URL": f"{CLOSED}/update",
+            "LEASEWAY_TRIPLE_STORE_QUERY_URL": f"{CLOSED}/query",
+        },
+    }[what]
+
+
+def test_a_publication_ends_with_files_an_entry_and_a_version(office):
+    job = office.publish()
+    office.run(2)
+
+    status = office.engine.status(job)
+    assert (status.state, status.version, status.attempts) == ("PUBLISHED", 1, 1)
+    version = registry.version(office.db, "trees", 1)
+    assert [file["format"] for file in version["files"]] == ["csv", "json", "xml"]
+    assert office.files() == sorted(file["key"] for file in version["files"])
+    assert office.store.held(GRAPH) == (version["fence"], version["triples"])
+    assert version["report"]["conforms"] is True
+
+
+def test_OD_34_OD_77_size_and_checksum_in_the_metadata_are_those_of_the_stored_bytes(office):
+    office.publish()
+    office.run(2)
+
+    version = registry.version(office.db, "trees", 1)
+    for file in version["files"]:
+        content = office.content(file["key"])
+        assert file["bytes"] == len(content)
+        assert file["sha256"] == hashlib.sha256(content).hexdigest()
+        assert f'"{file["bytes"]}"^^<http://www.w3.org/2001/XMLSchema#nonNegativeInteger>' in version["documents"]["nt"]
+        assert f'"{file["sha256"]}"^^<http://www.w3.org/2001/XMLSchema#hexBinary>' in version["documents"]["nt"]
+
+
+def test_OD_66_the_count_in_the_status_is_the_count_in_each_file(office):
+    job = office.publish()
+    office.run(2)
+
+    files = {file["format"]: office.content(file["key"]) for file in registry.version(office.db, "trees", 1)["files"]}
+    rows = list(csv.DictReader(io.StringIO(files["csv"].decode())))
+    assert office.engine.status(job).progress.records == len(rows) == len(json.loads(files["json"])) == 100
+
+
+def test_a_second_version_takes_the_first_ones_place_in_the_catalogue_alone(office):
+    office.publish()
+    office.run(2)
+    office.publish()
+    office.run(2)
+
+    one, two = (registry.version(office.db, "trees", number) for number in (1, 2))
+    assert office.store.held(GRAPH) == (two["fence"], two["triples"])
+    assert sorted(file["key"] for version in (one, two) for file in version["files"]) == office.files()
+
+
+@pytest.mark.parametrize("what", ["source", "storage", "triple store", "data service"])
+def test_an_hour_without_a_part_fails_no_publication(office, monkeypatch, what):
+    with monkeypatch.context() as outage:
+        if what == "data service":
+            outage.setattr(DataService, "start", _away)
+        else:
+            before = {name: os.environ[name] for name in away(what)}
+            office.point(**away(what))
+        job = office.publish()
+        office.run(60)
+        assert office.engine.status(job).status == "running"
+        assert office.engine.status(job).attempts == 1
+    if what != "data service":
+        office.point(**before)
+    office.run(10)
+
+    assert office.engine.status(job).state == "PUBLISHED"
+    office.run(15)
+    assert office.files() == sorted(file["key"] for file in registry.version(office.db, "trees", 1)["files"])
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("source", "source_unreachable"),
+        ("storage", "storage_unreachable"),
+        ("triple store", "triple_store_unreachable"),
+        ("data service", "data_service_unreachable"),
+    ],
+)
+def test_beyond_the_budget_the_failure_names_what_was_away(office, monkeypatch, what, named):
+    if what == "data service":
+        monkeypatch.setattr(DataService, "start", _away)
+    else:
+        office.point(**away(what))
+    job = office.publish()
+    office.work()
+    office.clock.advance("5 hours")
+    office.work()
+    office.clock.advance("59 min")
+    office.run(5, clean_up=False)
+
+    failure = office.engine.status(job)
+    assert (failure.code, failure.details["waiting_for"]) == ("deadline_exceeded", named)
+
+
+def test_a_publication_fails_with_its_exports_own_code(office, admin_database_dsn):
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute("alter table src.trees drop column name")
+    job = office.publish()
+    office.run(2)
+
+    failure = office.engine.status(job)
+    assert (failure.code, failure.details["sqlstate"], failure.details["column"]) == ("source_changed", "42703", "name")
+
+
+def test_an_exports_first_attempt_dies_after_two_files_and_exactly_the_winners_files_remain(office, monkeypatch):
+    complete, done = Upload.complete, []
+
+    def dying(upload):
+        done.append(upload.key)
+        if len(done) == 3:
+            raise Killed
+        return complete(upload)
+
+    monkeypatch.setattr(Upload, "complete", dying)
+    monkeypatch.setattr(Upload, "abort", lambda upload: None)  # a killed process aborts nothing
+    job = office.publish()
+    office.work()
+    assert len(office.files()) == 2
+    office.run(60)
+
+    assert office.engine.status(job).state == "PUBLISHED"
+    assert len(set(done)) == 6
+    assert office.files() == sorted(file["key"] for file in registry.version(office.db, "trees", 1)["files"])
+    assert not set(office.files()) & set(done[:3])
+    assert office.uploads() == []
+
+
+def test_a_publication_that_dies_between_the_replace_and_the_commit_is_published_once(office, monkeypatch):
+    kill_at_finish(monkeypatch, times=1)
+    job = office.publish()
+    office.work()
+    office.clock.advance("5 s")  # it looks at its export again
+    office.work()
+    assert office.store.held(GRAPH).triples > 0
+    assert registry.versions(office.db, "trees") == []
+    office.run(10)
+
+    status = office.engine.status(job)
+    assert (status.state, status.version, status.attempts) == ("PUBLISHED", 1, 2)
+    assert office.store.held(GRAPH).fence == registry.version(office.db, "trees", 1)["fence"]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_job_that_fails_for_good_after_the_replace_leaves_the_catalogue_as_it_was(office, monkeypatch, before):
+    for _ in range(before):
+        office.publish()
+        office.run(2)
+    entry, files = triples(office), office.files()
+    kill_at_finish(monkeypatch, times=3)
+    job = office.publish()
+    office.run(10, clean_up=False)
+    assert office.engine.status(job).code == "attempts_exhausted"
+    assert triples(office) != entry
+    office.run(30)
+
+    assert triples(office) == entry
+    assert office.files() == files
+    assert len(registry.versions(office.db, "trees")) == before
+    monkeypatch.undo_kill()
+    office.publish()
+    office.run(2)
+    assert registry.versions(office.db, "trees")[0]["number"] == before + 1
+
+
+def test_a_stale_worker_changes_nothing_anywhere(office, monkeypatch):
+    """A worker stops for ten minutes before its replace, as a frozen process does; another one publishes meanwhile."""
+    replace, frozen = steps._replace, []
+
+    def freeze(store, graph, entry, fence):
+        if not frozen:
+            frozen.append(fence)
+            raise Killed
+        return replace(store, graph, entry, fence)
+
+    monkeypatch.setattr(steps, "_replace", freeze)
+    job = office.publish()
+    office.run(10)
+    version = registry.version(office.db, "trees", 1)
+    assert office.engine.status(job).state == "PUBLISHED"
+
+    office.store.replace(GRAPH, version["documents"]["nt"].encode(), frozen[0])  # it wakes up and goes on
+
+    assert frozen[0] < version["fence"]
+    assert office.store.held(GRAPH) == (version["fence"], version["triples"])
+
+
+def test_a_newer_definition_meanwhile_is_published_by_a_job_of_its_own(office):
+    first = office.publish()
+    office.define(title={"en": "Trees and shrubs", "de": "Bäume und Sträucher"})
+    assert office.publish() == first
+    office.run(3)
+
+    newest, older = registry.versions(office.db, "trees")
+    assert (older["number"], older["definition_revision"], newest["definition_revision"]) == (1, 1, 2)
+
+
+def test_a_newer_fence_of_cleanup_is_overtaken_by_waiting(office):
+    held = []
+    put = steps.render
+
+    def cleaned_meanwhile(definition, facts):
+        if not held:
+            with office.db.transaction() as tx:
+                held.append(office.engine.fence(tx))
+            office.store.empty(GRAPH, held[0])
+        return put(definition, facts)
+
+    steps.render = cleaned_meanwhile
+    try:
+        job = office.publish()
+        office.run(3)
+    finally:
+        steps.render = put
+
+    status = office.engine.status(job)
+    assert (status.state, status.attempts) == ("PUBLISHED", 1)
+    assert office.store.held(GRAPH).fence > held[0]
+
+
+def test_a_fence_from_a_newer_database_fails_with_its_remedy_and_restored_mends_it(office):
+    newer = office.engine.fence(office.db) + 1_000_000
+    office.store.empty(GRAPH, newer)
+    job = office.publish()
+    office.run(2)
+    assert office.engine.status(job).code == "fence_regressed"
+    assert office.engine.status(job).details["found"] == newer
+
+    office.engine.restored(newer)
+    again = office.engine.requeue(job).job.id
+    office.run(2)
+    assert office.engine.status(again).state == "PUBLISHED"
+
+
+def test_OD_88_a_500_of_the_store_is_waited_for_and_nothing_counts_as_published(office):
+    before = os.environ["LEASEWAY_TRIPLE_STORE_UPDATE_URL"]
+    office.point(LEASEWAY_TRIPLE_STORE_UPDATE_URL=os.environ["AWS_ENDPOINT_URL"] + "/no-store-but-a-500")
+    job = office.publish()
+    office.run(10)
+    waiting = office.engine.status(job)
+    assert (waiting.state, waiting.waiting_for.code) == ("PERSIST_DATA", "triple_store_unreachable")
+    assert registry.versions(office.db, "trees") == []
+
+    office.point(LEASEWAY_TRIPLE_STORE_UPDATE_URL=before)
+    office.run(10)
+    assert office.engine.status(job).state == "PUBLISHED"
+
+
+def test_a_store_that_refuses_fails_the_publication(office):
+    office.point(LEASEWAY_TRIPLE_STORE_UPDATE_URL=os.environ["LEASEWAY_TRIPLE_STORE_QUERY_URL"] + "/elsewhere")
+    job = office.publish()
+    office.run(10)
+
+    failure = office.engine.status(job)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.attempts) == ("triple_store_refused", 3)
+    assert registry.versions(office.db, "trees") == []
+
+
+def test_cancelling_a_publication_stops_its_export_and_removes_its_files(office):
+    office.engine.pause("export")
+    job = office.publish()
+    office.work()
+    office.engine.cancel(job)
+    office.engine.resume("export")
+    office.run(40)
+
+    assert office.engine.status(job).code == "cancelled"
+    assert office.engine.jobs(pipeline="export", status="running") == []
+    assert office.files() == []
+
+
+def test_a_schedule_publishes_what_is_defined_on_that_day(office):
+    office.engine.set_schedule("dataset:trees", "publication", {"dataset": "trees"}, Cadence("day", "02:00", "UTC"))
+    office.define(title={"en": "Trees today", "de": "Bäume heute"})
+    office.clock.set("2026-03-03 02:00:30+00")
+    office.run(3)
+
+    assert [version["definition_revision"] for version in registry.versions(office.db, "trees")] == [2]
+
+
+def test_nothing_is_published_while_the_catalogue_has_no_title(office, monkeypatch):
+    monkeypatch.delenv("LEASEWAY_CATALOG_TITLE")
+    office.point()
+    with pytest.raises(Refusal) as refused:
+        office.publish()
+    assert refused.value.code == "catalog_not_configured"
+
+
+def test_T28_no_row_holds_what_a_source_or_its_login_said(office, admin_database_dsn):
+    office.point(**away("source"))
+    office.publish()
+    office.run(3)
+    with psycopg.connect(admin_database_dsn) as admin:
+        tables = admin.execute(
+            "select format('%I.%I', schemaname, tablename) from pg_tables"
+            " where schemaname in ('engine', 'dataset', 'access')"
+        ).fetchall()
+        rows = "\n".join(
+            str(row) for (table,) in tables for row in admin.execute(f"select t::text from {table} t").fetchall()
+        )
+    assert "source_unreachable" in rows
+    for canary in ("canary-password", "nowhere", "postgresql://", "refused"):
+        assert canary not in rows, canary
+
+
+def kill_at_finish(monkeypatch, times):
+    """The worker dies after the replace, before the commit, so many times."""
+    add, left = registry.add_version, [times]
+
+    def dying(*args, **kwargs):
+        if left[0]:
+            left[0] -= 1
+            raise Killed
+        return add(*args, **kwargs)
+
+    monkeypatch.setattr(registry, "add_version", dying)
+    monkeypatch.undo_kill = lambda: monkeypatch.setattr(registry, "add_version", add)
+
+
+def triples(office):
+    """The entry as the triple store holds it, without the fence."""
+    answer = office.store._send(
+        office.store._query_url,
+        "application/sparql-query",
+        f"SELECT ?s ?p ?o WHERE {{ GRAPH <{GRAPH}> {{ ?s ?p ?o FILTER (?p != <urn:leaseway:fence>) }} }}",
+    )
+    return sorted(json.dumps(row, sort_keys=True) for row in json.loads(answer)["results"]["bindings"])
+
+
+def _away(*args, **kwargs):
+    raise Outage("data_service_unreachable")
