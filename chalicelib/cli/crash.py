@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
@@ -18,6 +18,9 @@ from chalicelib.db import Database, Row, Sql, statements
 
 from . import demo, local, show
 from .remote import Refused, Remote
+
+if TYPE_CHECKING:
+    from localstack.stack import Stack
 
 SQL = statements("chalicelib.cli")
 
@@ -139,7 +142,7 @@ def _logged(line: str) -> dict[str, Any]:
 def prove(database: Database, publication: UUID, lost: int) -> None:
     """Have cleanup run, and show from the ledger and from object storage that nothing of the lost claim is left."""
     click.echo("\n3. Cleanup, which runs every 15 minutes, is asked to run now.")
-    run_function("cleanup")
+    run_function(local.stack(), "Cleanup")
     noted = database.run(SQL.list_ledger, publication=publication)
     show.table(
         ("claim", "what", "status", "removed", "where"),
@@ -173,21 +176,13 @@ def stored(prefix: str) -> list[str]:
     return [found["Key"] for found in objects] + [f"{found['Key']} (upload)" for found in uploads]
 
 
-def run_function(name: str) -> None:
+def run_function(stack: "Stack", resource: str) -> None:
     """Run a scheduled function as EventBridge does, now."""
-    import boto3
+    from localstack.deploy import function_name
 
-    functions = boto3.client("lambda")
-    found = [
-        f["FunctionName"] for page in functions.get_paginator("list_functions").paginate() for f in page["Functions"]
-    ]
-    event = {
-        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "detail-type": "Scheduled Event",
-        "source": "aws.events",
-    }
-    event |= {"version": "0", "id": "", "account": "", "region": "", "resources": [], "detail": {}}  # type: ignore[dict-item]
-    named = next(function for function in found if name in function)
-    answer = functions.invoke(FunctionName=named, Payload=json.dumps(event))
+    event: dict[str, object] = dict.fromkeys(("id", "account", "region", "version", "source", "detail-type"), "")
+    event |= {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "resources": [], "detail": {}}
+    name = function_name(stack, resource)
+    answer = stack.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))
     if "FunctionError" in answer:
-        raise Refused(f"{named} failed: {answer['Payload'].read().decode()}")
+        raise Refused(f"{name} failed: {answer['Payload'].read().decode()}")

@@ -1,6 +1,7 @@
 """What a command works with: the Leaseway of LEASEWAY_URL, or else the stack of this checkout."""
 
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ def stack() -> "Stack":
     """Return the local stack of this checkout, running or not."""
     if not (CHECKOUT / "localstack").is_dir():
         raise Refused(NO_CHECKOUT)
+    if str(CHECKOUT) not in sys.path:  # the installed command doesn't begin here
+        sys.path.append(str(CHECKOUT))
     from localstack.stack import Stack
 
     return Stack(folder())
