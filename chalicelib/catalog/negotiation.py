@@ -43,7 +43,7 @@ def _wishes(accept: str) -> dict[str, float]:
         media_range, *parameters = [piece.strip() for piece in part.split(";")]
         if _RANGE.fullmatch(media_range):
             quality = next((match.group(1) for each in parameters if (match := _QUALITY.fullmatch(each))), "1")
-            wishes[media_range.lower()] = max(float(quality), wishes.get(media_range.lower(), 0))
+            wishes[media_range.lower()] = float(quality)
     return wishes
 
 

@@ -100,7 +100,7 @@ class GraphStore:
     def _send(self, url: str, content_type: str, text: str) -> bytes:
         headers = self._headers | {"Content-Type": content_type, "Accept": "application/sparql-results+json, */*;q=0.1"}
         try:
-            answer = self._http.request("POST", url, body=text.encode("ascii"), headers=headers, redirect=False)
+            answer = self._http.request("POST", url, body=text.encode("ascii"), headers=headers)
         except urllib3.exceptions.NewConnectionError:  # a refused connection, though its parent class is a time-out
             raise StoreAway(_host(url), "unreachable") from None
         except urllib3.exceptions.TimeoutError:

@@ -12,17 +12,22 @@ class Oxigraph:
     """A real Oxigraph server with a store of its own on disk."""
 
     def __init__(self, folder: Path):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
         self.folder = folder
-        self.start()
+        listens = False
+        while not listens:  # a port that was free a moment ago may be taken
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+            listens = self.start()
+        self.url = f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
+    def start(self) -> bool:
         program = Path(sys.executable).with_name("oxigraph")
         command = [program, "serve", "--location", self.folder, "--bind", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert "Listening" in self.process.stderr.readline()
+        told = self.process.stderr.readline()
+        if "Listening" not in told and "in use" not in told:
+            raise AssertionError(told)
+        return "Listening" in told
 
     def stop(self) -> None:
         self.process.kill()

@@ -1,6 +1,7 @@
 import hashlib
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 
 import pyshacl
 import pytest
@@ -84,7 +85,9 @@ def test_OD_34_the_checksum_is_SHA_256_as_hexBinary():
 
 
 def test_OD_15_times_are_UTC_with_Z_and_whole_seconds():
-    issued = entry().value(URIRef(f"{IRI}#csv"), DCT.issued)
+    summer = datetime(2026, 1, 12, 4, 0, 0, 999, tzinfo=timezone(timedelta(hours=2)))
+
+    issued = entry(told=facts(issued=summer)).value(URIRef(f"{IRI}#csv"), DCT.issued)
 
     assert str(issued) == "2026-01-12T02:00:00Z"
 

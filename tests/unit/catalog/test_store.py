@@ -22,6 +22,7 @@ def server():
             status, answer = self.server.answer
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Location", "/elsewhere")
             self.end_headers()
             self.wfile.write(answer)
 
@@ -74,6 +75,7 @@ def test_OD_88_a_store_that_says_no_is_not_asked_again(server, status):
         store(server).replace(IRI, ENTRY, 7)
 
     assert failure.value.status == f"{status // 100}xx"
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"{}", b'{"results": {"bindings": []}}', b"[]"])
