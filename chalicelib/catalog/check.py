@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import pyshacl
+import rdflib
 from rdflib import RDF, SH, XSD, BNode, Graph, Literal, Namespace, URIRef
 from rdflib.term import Node
 
@@ -87,7 +87,7 @@ class Report:
             "document_sha256": self.document_sha256,
             "shapes_sha256": rules.shapes_sha256(),
             "vocabularies": SNAPSHOT,
-            "validator": {"pyshacl": version("pyshacl"), "rdflib": version("rdflib"), "options": dict(_OPTIONS)},
+            "validator": {"pyshacl": pyshacl.__version__, "rdflib": rdflib.__version__, "options": dict(_OPTIONS)},
         }
 
 

@@ -150,7 +150,11 @@ class _Entry:
             self._say(self.iri, DCAT.hasVersion, previous)
 
     def _record(self) -> None:
-        """The entry about the entry: it says that the metadata, not the data, follow DCAT-AP."""
+        """The entry about the entry, which claims the profile for the metadata; the data may conform to anything.
+
+        The claim is written before the check, because what is checked is what is stored: an entry that doesn't pass
+        the check must not be published.
+        """
         facts, record = self.facts, self.iri + "#record"
         self._say(record, RDF.type, DCAT.CatalogRecord)
         self._say(record, FOAF.primaryTopic, self.iri)

@@ -55,7 +55,7 @@ class GraphStore:
     """A triple store that is known by its addresses alone. Thread-safe; makes no second try of its own."""
 
     def __init__(self, update_url: str, query_url: str, auth: str | None = None, timeout: float = 20):
-        """``auth`` is ``user:password``; ``timeout`` bounds connecting and answering together, in seconds."""
+        """``auth`` is ``user:password``; ``timeout`` bounds connecting and the wait for the answer, in seconds."""
         self._update_url, self._query_url = update_url, query_url
         self._headers = urllib3.make_headers(basic_auth=auth) if auth else {}
         self._http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=timeout))

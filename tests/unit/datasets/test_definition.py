@@ -1,10 +1,12 @@
 import json
 from copy import deepcopy
+from typing import get_args
 
 import pytest
 
 from chalicelib.datasets import Invalid, vocabularies
-from chalicelib.datasets.definition import Definition, dataset_id
+from chalicelib.datasets.definition import ColumnType, Definition, dataset_id
+from chalicelib.exports.types import TYPES
 from tests.unit.catalog.flights import DEFINITION, definition
 
 
@@ -123,6 +125,10 @@ def test_what_is_no_object_is_refused(content):
 )
 def test_a_fault_names_field_and_remedy(changes, field, sentence):
     assert sentence in faults(**changes)[field]
+
+
+def test_the_types_of_columns_are_those_that_can_be_exported():
+    assert set(get_args(ColumnType)) == set(TYPES)
 
 
 def test_a_licence_of_somebody_else_s_list_keeps_its_address():
