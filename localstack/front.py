@@ -56,7 +56,7 @@ SIGNATURE = frozenset(
     }
 )
 REMAPPED = "x-amzn-remapped-"
-REVEALING = frozenset({"server", "date"})
+REVEALING = frozenset({"server", "date", "x-localstack"})
 
 
 class Refused(Exception):

@@ -28,9 +28,6 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 STATE = CHECKOUT / ".leaseway"
 REGION = "us-east-1"
 BUCKET = "leaseway-files"
-API = "leaseway"
-"""The REST API's id at LocalStack, the same after every deployment."""
-
 FUNCTION = "function"
 PORTS = ("postgresql", "localstack", "oxigraph", "front")
 NOT_SETTINGS = {"LEASEWAY_URL", "LEASEWAY_TOKEN", "LEASEWAY_STACK"}
@@ -49,6 +46,9 @@ CATALOG = {
 
 class Stack:
     """The services of one folder. ``LOCALSTACK_ENDPOINT`` or ``DATABASE_URL`` in the environment name running ones."""
+
+    api = "leaseway"
+    """The REST API's id at LocalStack, the same after every deployment."""
 
     def __init__(self, folder: Path, durable: bool = True) -> None:
         """Where the stack lives, and whether its data must survive a power cut (tests can do without)."""
@@ -106,13 +106,13 @@ class Stack:
         """Start what doesn't run, migrate the database, deploy the app unless this very package is deployed."""
         from localstack.deploy import deploy
 
-        with self._alone():
+        with self.alone():
             self.start()
             deploy(self)
 
     def start(self) -> None:
         """Start the services that don't run, and bring the database to the app's schema."""
-        with self._alone():
+        with self.alone():
             if self.postgresql:
                 self.postgresql.start()
             for service in self.services:
@@ -121,7 +121,7 @@ class Stack:
 
     def down(self) -> None:
         """Stop everything; what it keeps is there again after the next start."""
-        with self._alone():
+        with self.alone():
             for service in reversed(self.services):
                 service.stop()
             end(list(marked(self.folder, FUNCTION)))
@@ -135,7 +135,7 @@ class Stack:
 
     def keep(self, name: str, value: str) -> None:
         """Keep a variable of the app, such as a connection's secret; the next deployment hands it over."""
-        with self._alone():
+        with self.alone():
             self._write("environment", self._read("environment") | {name: value})
 
     def environment(self) -> dict[str, str]:
@@ -148,6 +148,20 @@ class Stack:
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
         }
+
+    def client(self, service: str) -> Any:
+        """A boto3 client for this stack's LocalStack."""
+        import boto3  # 0.2 s, which status and down don't need
+        from botocore.config import Config
+
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106 - what LocalStack takes
+            config=Config(s3={"addressing_style": "path"}),
+        )
 
     def functions_environment(self, secrets_of_connections: bool) -> dict[str, str]:
         """What the deployed functions are told: the app's own login, and only the worker the secrets of connections."""
@@ -170,15 +184,12 @@ class Stack:
 
     def _settings(self) -> dict[str, str]:
         oxigraph = f"http://127.0.0.1:{self.ports['oxigraph']}"
-        queue = f"{self.endpoint}/queue/{REGION}/000000000000"
         given = {k: v for k, v in self._given.items() if k.startswith("LEASEWAY_") and k not in NOT_SETTINGS}
         return {
             **CATALOG,
             **self._read("environment"),
             **given,
             "PUBLIC_URL": self.url,
-            "LEASEWAY_WORK_QUEUE_URL": f"{queue}/leaseway-work",
-            "LEASEWAY_FETCH_QUEUE_URL": f"{queue}/leaseway-fetch",
             "LEASEWAY_BUCKET": BUCKET,
             "LEASEWAY_TRIPLE_STORE_UPDATE_URL": f"{oxigraph}/update",
             "LEASEWAY_TRIPLE_STORE_QUERY_URL": f"{oxigraph}/query",
@@ -272,7 +283,7 @@ class Stack:
                 "PYTHONPATH": str(CHECKOUT),
                 "FRONT_URL": self.url,
                 "FRONT_UPSTREAM": self.endpoint,
-                "FRONT_API": API,
+                "FRONT_API": self.api,
                 "FRONT_BUCKET": BUCKET,
                 "FRONT_REGION": REGION,
                 "FRONT_ACCESS_KEY_ID": self._secrets["files_access_key_id"],
@@ -283,7 +294,7 @@ class Stack:
         )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """One command at a time works on a stack; a second one waits."""
         if self._depth:
             yield
@@ -298,7 +309,7 @@ class Stack:
 
     def _kept[T](self, name: str, make: Callable[[], dict[str, T]]) -> dict[str, T]:
         """A file's content, made at first and whenever something new is asked for, never changed otherwise."""
-        with self._alone():
+        with self.alone():
             found = self._read(name)
             if missing := {key: value for key, value in make().items() if key not in found}:
                 found |= missing
