@@ -186,8 +186,10 @@ def invoked(event, context): os._exit(1)
 """
     function = deploy(code=hangs_the_second_time, Timeout=1)
     function.aws.invoke(FunctionName=function.name)
+    began = time.monotonic()
     answer = function.aws.invoke(FunctionName=function.name)
     assert json.loads(answer["Payload"].read())["errorType"] == "Sandbox.Timedout"
+    assert time.monotonic() - began < 10
 
 
 def test_parallel_invocations_have_a_process_each_and_reserved_concurrency_limits_them(deploy: Deploy) -> None:
