@@ -10,6 +10,7 @@ import re
 import secrets
 from dataclasses import dataclass
 from enum import IntEnum
+from fnmatch import fnmatchcase
 from typing import Any
 from uuid import UUID
 
@@ -42,8 +43,7 @@ class Principal:
 
     def reaches(self, dataset: str) -> bool:
         """Whether the token's pattern covers a dataset; an operator's covers all."""
-        pattern = ".*".join(map(re.escape, self.datasets.split("*")))
-        return self.role is Role.OPERATOR or re.fullmatch(pattern, dataset) is not None
+        return self.role is Role.OPERATOR or fnmatchcase(dataset, self.datasets)
 
 
 class Unauthorized(Exception):

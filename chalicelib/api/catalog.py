@@ -21,7 +21,7 @@ def register(api: Api) -> None:
         _, suffix = _split(call.request.path)
         media_type = _media_type(call, suffix)
         if not call.settings.catalog_configured:
-            raise Problem("unavailable", "The catalogue's own title, publisher and licence aren't set yet.")
+            raise Problem("catalog_not_configured")
         return _document(call, "/catalog", media_type, _whole_catalog(call, FORMATS[media_type]), CURRENT)
 
     for path in ("/catalog", *(f"/catalog.{suffix}" for suffix in dict.fromkeys(FORMATS.values()))):

@@ -7,7 +7,7 @@ from typing import Any
 from chalice.app import Response
 
 from chalicelib.codes import sentence
-from chalicelib.db import Row
+from chalicelib.db import Row, statements
 from chalicelib.engine import Failure, Health, Job, Pause, Progress, Schedule
 
 from .routing import Call, answer
@@ -46,7 +46,7 @@ def status_document(call: Call, job: Job | Failure) -> Document:
         return document | {"state": "FAILED", "finished_at": job.failed_at, "failure": failure}
     return document | {
         "progress": asdict(job.progress),
-        "version": job.version,
+        "version": job.version or _coming_version(call, job),
         "finished_at": job.finished_at,
         "waiting_for": _waiting_for(call, job),
     }
@@ -149,6 +149,14 @@ def _waiting_for(call: Call, job: Job) -> Document | None:
     return None
 
 
+def _coming_version(call: Call, job: Job) -> int | None:
+    """The number that a publication's version gets if it commits; a failed one's goes to the next."""
+    if job.state != "PERSIST_DATA":
+        return None
+    row = call.db.one(_sql.next_number, dataset=job.subject["dataset"])
+    return int(row["number"]) if row else None
+
+
 def _coded(code: str) -> Document:
     return {"code": code, "sentence": sentence(code)}
 
@@ -171,3 +179,6 @@ def _last_finished(health: Health) -> Document:
 def pause_document(pause: Pause) -> Document:
     """Which claims are stopped, since when and until when."""
     return asdict(pause)
+
+
+_sql = statements("chalicelib.api")

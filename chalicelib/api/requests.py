@@ -112,15 +112,16 @@ def read_as[M: BaseModel](model: type[M], body: Mapping[str, object], code: str)
         return model.model_validate(body)
     except ValidationError as error:
         faults = error.errors(include_input=False, include_url=False, include_context=False)
-        raise invalid(code, [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in faults]) from None
+        raise invalid(code, [(".".join(map(str, fault["loc"])), f": {fault['msg']}") for fault in faults]) from None
 
 
 def invalid(code: str, faults: Sequence[tuple[str, str]]) -> Problem:
     """A problem with the first wrong field and what is wrong with it; with all of them where there are more."""
-    errors = [{"field": _shown(field), "detail": detail} for field, detail in faults[:MAX_FAULTS]]
-    first = errors[0]
-    detail = f"'{first['field']}': {first['detail'].rstrip('.')}." if first["field"] else first["detail"]
-    return Problem(code, detail, field=first["field"] or None, errors=errors if len(errors) > 1 else ())
+    errors = [{"field": _shown(field), "detail": detail.removeprefix(": ")} for field, detail in faults[:MAX_FAULTS]]
+    field, detail = errors[0]["field"], faults[0][1].rstrip(".")
+    joint = "" if detail.startswith(":") else " "
+    sentence = f"'{field}'{joint}{detail}." if field else f"{detail}."
+    return Problem(code, sentence, field=field or None, errors=errors if len(errors) > 1 else ())
 
 
 def no_members(body: Mapping[str, object]) -> None:

@@ -36,7 +36,7 @@ def register(api: Api) -> None:
         try:
             cadence = Cadence(**body.model_dump())
         except InvalidCadence as wrong:
-            raise invalid("invalid_schedule", [(wrong.field, wrong.detail)]) from None
+            raise invalid("invalid_schedule", [(wrong.field, f": {wrong.detail}")]) from None
         if registry.definition(call.db, dataset) is None:
             raise not_found("There is no definition of this dataset.")
         found = call.engine.set_schedule(conflict_key(dataset), "publication", {"dataset": dataset}, cadence)

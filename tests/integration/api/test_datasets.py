@@ -1,0 +1,145 @@
+"""Definitions and schedules: put, read, refused with the field named."""
+
+import json
+
+import pytest
+
+from chalicelib.security import create_token
+from tests.conftest import PUBLIC_URL
+
+from .seeding import DEFINITION, call, define, problem, register_source, tokens, written
+
+ADDRESS = "/datasets/flights/definition"
+SCHEDULE = "/datasets/flights/schedule"
+
+
+@pytest.fixture
+def ask(http, database):
+    """Requests of the publisher; the source is registered."""
+    register_source(database)
+    token = tokens(database)["publisher"]
+
+    def asking(method, path, body=None, **headers):
+        return call(http, method, path, token, body, **headers)
+
+    return asking
+
+
+def test_a_definition_is_created_changed_and_put_again_without_effect(ask, database):
+    created = ask("PUT", ADDRESS, DEFINITION)
+    again = ask("PUT", ADDRESS, dict(reversed(DEFINITION.items())))
+    changed = ask("PUT", ADDRESS, DEFINITION | {"licence": "CC-BY 4.0"})
+    back = ask("PUT", ADDRESS, DEFINITION)
+
+    revisions = [(a.status_code, json.loads(a.body)["revision"]) for a in (created, again, changed, back)]
+    assert revisions == [(201, 1), (200, 1), (200, 2), (200, 3)]
+    assert created.headers["Location"] == PUBLIC_URL + ADDRESS
+    assert created.headers["Etag"] == back.headers["Etag"] != changed.headers["Etag"]
+
+
+def test_the_definition_is_read_as_it_was_put(ask):
+    put = ask("PUT", ADDRESS, DEFINITION)
+
+    read = ask("GET", ADDRESS)
+
+    body = json.loads(read.body)
+    assert {name: body[name] for name in DEFINITION} == DEFINITION
+    assert read.headers["Etag"] == put.headers["Etag"]
+    assert ask("GET", ADDRESS, if_none_match=read.headers["Etag"]).status_code == 304
+    assert json.loads(ask("PUT", ADDRESS, json.loads(read.body)).body)["revision"] == 1
+
+
+def test_every_fault_of_a_definition_is_named(ask, database):
+    before = written(database)
+
+    refused = problem(
+        ask("PUT", ADDRESS, DEFINITION | {"title": {}, "columns": [{"name": "a", "type": "money"}], "surplus": 1}),
+        422,
+        "invalid_definition",
+    )
+
+    assert {e["field"] for e in refused["errors"]} == {"title", "columns[0].type", "surplus"}
+    assert refused["field"] == refused["errors"][0]["field"]
+    assert written(database) == before
+
+
+def test_a_source_nobody_registered_is_refused_with_the_nearest_one(ask, database):
+    before = written(database)
+
+    refused = problem(ask("PUT", ADDRESS, DEFINITION | {"source": "fligths"}), 422, "unknown_source", "source")
+
+    assert "Did you mean 'flights'?" in refused["detail"]
+    assert "leaseway source register" in refused["detail"]
+    assert written(database) == before
+
+
+def test_no_sql_and_no_connection_comes_in_by_a_definition(ask):
+    for name in ("query", "sql", "dsn", "connection", "relation"):
+        problem(ask("PUT", ADDRESS, DEFINITION | {name: "select 1"}), 422, "invalid_definition", name)
+    problem(ask("PUT", ADDRESS, DEFINITION | {"source": "public.flights; drop table x"}), 422, None, "source")
+
+
+def test_a_dataset_nobody_defined_is_not_found(ask):
+    for path in ("/datasets/fly/definition", "/datasets/fly/status", "/datasets/fly/schedule"):
+        problem(ask("GET", path), 404, "not_found")
+    problem(ask("PUT", "/datasets/fly/schedule", {"every": "day", "at": "02:00"}), 404, "not_found")
+    problem(ask("DELETE", "/datasets/fly/schedule"), 404, "not_found")
+
+
+def test_a_schedule_is_set_changed_listed_and_deleted(ask, database):
+    define(database)
+    set_ = json.loads(ask("PUT", SCHEDULE, {"every": "day", "at": "02:00", "zone": "Europe/Berlin"}).body)
+    assert set_["cadence"] == {"every": "day", "at": "02:00", "zone": "Europe/Berlin"}
+    assert set_["next_due_at"] == "2026-03-03T01:00:00.000Z"
+    assert set_["links"]["self"] == PUBLIC_URL + SCHEDULE
+
+    changed = json.loads(ask("PUT", SCHEDULE, {"every": "month", "on": 31, "at": "02:00"}).body)
+    assert changed["next_due_at"] == "2026-03-31T02:00:00.000Z"
+    assert json.loads(ask("GET", SCHEDULE).body) == changed
+    assert json.loads(ask("GET", "/schedules").body) == {"schedules": [changed]}
+
+    assert ask("DELETE", SCHEDULE).status_code == 204
+    problem(ask("GET", SCHEDULE), 404)
+    assert json.loads(ask("GET", "/schedules").body) == {"schedules": []}
+
+
+def test_schedules_outside_the_tokens_pattern_are_not_listed(ask, database, http):
+    define(database)
+    ask("PUT", SCHEDULE, {"every": "day", "at": "02:00"})
+
+    outside = call(http, "GET", "/schedules", create_token(database, "roads", "publisher", "roads-*"))
+
+    assert json.loads(outside.body) == {"schedules": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "every"),
+        ({"every": "hour", "at": "02:00"}, "every"),
+        ({"every": "day", "at": "25:00"}, "at"),
+        ({"every": "day", "at": "2:00"}, "at"),
+        ({"every": "day", "at": 200}, "at"),
+        ({"every": "day", "at": "02:00", "zone": "Mars/Olympus"}, "zone"),
+        ({"every": "day", "at": "02:00", "zone": "../../etc/passwd"}, "zone"),
+        ({"every": "day", "at": "02:00", "zone": ["UTC"]}, "zone"),
+        ({"every": "day", "at": "02:00", "on": 1}, "on"),
+        ({"every": "week", "at": "02:00"}, "on"),
+        ({"every": "week", "at": "02:00", "on": "someday"}, "on"),
+        ({"every": "month", "at": "02:00", "on": 0}, "on"),
+        ({"every": "month", "at": "02:00", "on": 32}, "on"),
+        ({"every": "month", "at": "02:00", "on": 10**30}, "on"),
+        ({"every": "month", "at": "02:00", "on": True}, "on"),
+        ({"every": "month", "at": "02:00", "on": 1.5}, "on"),
+        ({"every": "day", "at": "02:00", "pipeline": "export"}, "pipeline"),
+    ],
+)
+def test_a_schedule_that_is_none_is_refused_with_its_field(ask, database, body, field):
+    define(database)
+    before = written(database)
+
+    refused = problem(ask("PUT", SCHEDULE, body), 422, "invalid_schedule")
+
+    fields = {error["field"].partition(".")[0] for error in refused.get("errors", [refused])}
+    assert field in fields
+    assert written(database) == before
