@@ -1,0 +1,49 @@
+# `make` alone says what there is. Everything stays in .venv and .leaseway of this checkout.
+.DEFAULT_GOAL := help
+PYTEST = .venv/bin/pytest
+
+.PHONY: help env demo demo-crash up down test unit integration e2e lint format clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+env: ## the virtual environments, from pinned requirements; does nothing when nothing changed
+	@sh localstack/bootstrap.sh
+
+demo: env ## from nothing to a published dataset, and where to look
+	@.venv/bin/leaseway demo
+
+demo-crash: env ## the same, with a worker that is killed in the middle, twice
+	@.venv/bin/leaseway demo --crash
+
+up: env ## start the local stack with everything it keeps
+	@.venv/bin/leaseway up
+
+down: env ## stop the local stack; `make up` brings everything back
+	@.venv/bin/leaseway down
+
+test: env ## all tests, on a stack of their own: a running demo isn't touched
+	@$(PYTEST)
+
+unit: env ## the tests that need no stack, in seconds
+	@$(PYTEST) tests/unit
+
+integration: env ## the tests on PostgreSQL, Oxigraph and LocalStack, each alone
+	@$(PYTEST) tests/integration tests/localstack
+
+e2e: env ## the tests on the whole stack
+	@$(PYTEST) tests/e2e
+
+lint: env ## style and docstrings, types, import contracts
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --quiet --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+
+format: env ## lay the code out as `make lint` wants it
+	@.venv/bin/ruff format --quiet .
+	@.venv/bin/ruff check --quiet --fix .
+
+clean: ## stop everything and remove it: environments, the stack AND ALL ITS DATA
+	@if [ -x .venv/bin/python ]; then .venv/bin/python -m localstack.remove; fi
+	@rm -rf .venv .leaseway .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage

@@ -1,0 +1,18 @@
+"""Stop the stacks of this checkout and remove what they keep outside of it: `make clean`."""
+
+import shutil
+
+from localstack.stack import STATE, Stack
+
+
+def main() -> None:
+    """Stop every stack below .leaseway, and remove the data directories that had to be elsewhere."""
+    for file in STATE.rglob("ports.json"):
+        stack = Stack(file.parent)
+        stack.down()
+        if stack.postgresql and stack.postgresql.data.parent != stack.postgresql.folder:
+            shutil.rmtree(stack.postgresql.data.parent)
+
+
+if __name__ == "__main__":
+    main()
