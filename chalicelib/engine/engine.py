@@ -124,7 +124,10 @@ class Engine:
     def _relay(self, job: UUID | None, more: Callable[[], bool]) -> tuple[int, bool]:
         """How many were sent, and whether everything that is owed now was."""
         sent = 0
-        while more() and (owed := self.db.run(sql.take_owed, job_id=job)):
+        while more():
+            owed = self.db.run(sql.take_owed, job_id=job)
+            if not owed:
+                return sent, True
             acknowledged: set[UUID] = set()
             for queue in sorted({row["queue"] for row in owed}):
                 messages = [(row["job_id"], row["delay"]) for row in owed if row["queue"] == queue]
@@ -132,12 +135,16 @@ class Engine:
                     acknowledged |= self.queues.send(queue, messages, inline=job is not None)
                 except Exception as error:  # noqa: BLE001 - whatever the transport raises, the wake-up stays owed
                     telemetry.failure("queue_away", error, queue=queue)
-            done = [row for row in owed if row["job_id"] in acknowledged]
-            self.db.run(sql.delete_sent, jobs=[row["job_id"] for row in done], numbers=[row["number"] for row in done])
-            sent += len(done)
-            if len(done) < len(owed):
+            sent += len(acknowledged)
+            unsent = [row for row in owed if row["job_id"] not in acknowledged]
+            self._settle(sql.delete_sent, [row for row in owed if row["job_id"] in acknowledged])
+            if unsent:
+                self._settle(sql.give_back_owed, unsent)
                 return sent, False
-        return sent, True
+        return sent, False
+
+    def _settle(self, statement: str, owed: list[Row]) -> None:
+        self.db.run(statement, jobs=[row["job_id"] for row in owed], numbers=[row["number"] for row in owed])
 
     # Working
 
@@ -175,10 +182,10 @@ class Engine:
         """Expired leases, lost wake-ups, passed deadlines, ended pauses, owed messages."""
         keeping.check_clock(self._around, event_time)
         counts = Counts()
-        more = keeping.time_left(self._around)
-        keeping.recover(self._around, more, counts)
+        relay_until = keeping.time_left(self._around)
+        keeping.recover(self._around, keeping.time_left(self._around, share=0.7), counts)
         keeping.finish_run(self._around, "recovery", counts)
-        sent, complete = self._relay(None, more)
+        sent, complete = self._relay(None, relay_until)
         if complete:
             keeping.finish_run(self._around, "relay", Counts({"sent": sent}))
         return {**counts.by, "sent": sent}

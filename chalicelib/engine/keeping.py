@@ -40,9 +40,9 @@ def check_clock(around: Surroundings, event_time: datetime | None) -> None:
         raise ClockDisagrees
 
 
-def time_left(around: Surroundings) -> Callable[[], bool]:
+def time_left(around: Surroundings, share: float = 1) -> Callable[[], bool]:
     """Whether this run may take another row."""
-    end = around.monotonic() + around.settings.recovery_seconds
+    end = around.monotonic() + around.settings.recovery_seconds * share
     return lambda: around.monotonic() < end
 
 

@@ -1,0 +1,424 @@
+"""Recovery: whatever happens to workers, messages and rows, a job ends."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+
+import psycopg
+import pytest
+
+from chalicelib.db import Database
+from chalicelib.engine import ClockDisagrees, Engine, Outage, Pipeline, Step, Wait
+from tests import toy
+from tests.toy import Letter, Parcel, behaviour, crash, kinds, take, work
+
+
+@pytest.fixture
+def job(engine):
+    return engine.accept("delivery", Parcel(name="a")).job.id
+
+
+def until_quiet(engine, clock, *, hours=40, tick=None):
+    """Minute after minute recovery runs, and, where there is one, the worker."""
+    for _ in range(hours * 4):
+        engine.recover()
+        if tick:
+            tick()
+        clock.advance("15 min")
+
+
+def test_an_expired_lease_goes_back_to_requested_with_back_off(engine, clock, queues, job):
+    take(engine, job, seconds=60)
+    clock.advance("59 s")
+    assert engine.recover().get("worker_lost") is None
+    clock.advance("1 s")
+    assert engine.recover()["worker_lost"] == 1
+    again = engine.job(job)
+    assert (again.state, again.status, again.claim_id, again.attempts) == ("REQUESTED", "queued", None, 1)
+    assert again.run_at == clock.now() + timedelta(seconds=10)
+    assert queues.of(job) == [0, 10]
+    assert engine.recover() == {"sent": 0}
+
+
+def test_a_worker_lost_in_a_later_step_starts_over_without_the_results_of_the_lost_attempt(engine, clock, job):
+    behaviour["PACK"] = lambda leased: toy.Advance(attempt=leased.attempts)
+    behaviour["SHIP"] = crash
+    assert work(engine, job) == "crashed"
+    assert engine.job(job).result == {"attempt": 1}
+    clock.advance("2 min")
+    engine.recover()
+    assert engine.job(job).result == {}
+    clock.advance("1 min")
+    behaviour.pop("SHIP")
+    assert work(engine, job) == "finished"
+    assert engine.job(job).result == {"attempt": 2}
+
+
+@pytest.mark.parametrize("what_is_broken", ["the function", "the step's module", "the step's name"])
+def test_a_worker_that_fails_at_import_leaves_every_job_failed_within_the_bound_and_no_payload(
+    engine, clock, what_is_broken
+):
+    letter = engine.accept("post", Parcel(name="p"), request=Letter(text="secret")).job
+    parcel = engine.accept("delivery", Parcel(name="a")).job
+    run = "tests.no_such_module:step" if what_is_broken == "the step's module" else "tests.toy:no_such_function"
+    broken = {
+        name: Pipeline(name=name, subject=Parcel, steps=[Step("READ", run)], done="DONE", request=good.request)
+        for name, good in engine.pipelines.items()
+    }
+    theirs = Engine(engine.db, broken, engine.settings, engine.queues, sleep=clock.sleep)
+    until_quiet(
+        engine,
+        clock,
+        tick=None if what_is_broken == "the function" else lambda: theirs.work_on("work", [], lambda: 300),
+    )
+    for job in (letter, parcel):
+        failure = engine.failure(job.id)
+        assert failure.code == ("deadline_exceeded" if what_is_broken == "the function" else "internal_error")
+        assert failure.failed_at <= job.deadline_at + timedelta(minutes=15)
+    assert engine.db.run("select * from engine.job") == []
+
+
+@pytest.mark.parametrize(
+    "away", ["source_unreachable", "storage_unreachable", "data_service_unreachable", "triple_store_unreachable"]
+)
+@pytest.mark.parametrize("state", ["PACK", "SHIP"])
+def test_one_hour_of_an_outage_fails_no_job(engine, clock, job, away, state):
+    def outage(leased):
+        if clock.now() < engine.job(job).accepted_at + timedelta(hours=1):
+            raise Outage(away, host="example.org")
+        return toy.Advance()
+
+    behaviour[state] = outage
+    for _ in range(70):
+        engine.recover()
+        work(engine)
+        clock.advance("1 min")
+    assert engine.job(job).status == "succeeded"
+    assert engine.job(job).attempts == 1
+
+
+def test_beyond_the_budget_the_failure_names_what_was_away(engine, clock, job):
+    def outage(leased):
+        raise Outage("triple_store_unreachable", host="store.example.org")
+
+    behaviour["PACK"] = outage
+    began = clock.now()
+    until_quiet(engine, clock, hours=7, tick=lambda: work(engine))
+    failure = engine.failure(job)
+    assert (failure.code, failure.attempts) == ("deadline_exceeded", 1)
+    assert failure.details == {
+        "step": "PACK",
+        "waiting_for": "triple_store_unreachable",
+        "since": began.isoformat(),
+        "host": "store.example.org",
+    }
+    assert failure.failed_at <= began + timedelta(hours=6, minutes=15)
+
+
+def test_a_job_that_nobody_claims_fails_at_its_deadline(engine, clock, job):
+    clock.advance("29 h 59 min")
+    engine.recover()
+    assert engine.job(job)
+    clock.advance("1 min")
+    assert engine.recover()["deadline_exceeded"] == 1
+    assert engine.failure(job).details == {"step": "REQUESTED"}
+    assert kinds(engine, job)[-1] == "failed"
+
+
+def test_past_its_deadline_a_job_is_not_claimed_even_if_recovery_is_late(engine, clock, job):
+    clock.advance("31 h")
+    assert work(engine, job) == "nothing"
+    assert engine.health().past_bound == 1
+
+
+def test_the_mark_of_a_cancellation_is_honoured_when_its_owner_is_lost(engine, clock, job):
+    take(engine, job)
+    engine.cancel(job)
+    clock.advance("6 min")
+    assert engine.recover()["cancelled"] == 1
+    assert engine.failure(job).code == "cancelled"
+
+
+def test_T17_one_tick_delivered_five_times_at_once_has_the_effect_of_one(engine, clock, dsn, settings, queues):
+    jobs = [engine.accept("delivery", Parcel(name=str(number))).job.id for number in range(20)]
+    for job in jobs[:10]:
+        take(engine, job, seconds=60)
+    clock.advance("30 min")
+    queues.sent.clear()
+    start = Barrier(5)
+
+    def tick(_):
+        database = Database(dsn)
+        theirs = Engine(database, toy.PIPELINES, settings, queues)
+        start.wait()
+        counts = theirs.recover()
+        database.close()
+        return counts
+
+    with ThreadPoolExecutor(5) as pool:
+        counts = list(pool.map(tick, range(5)))
+    assert sum(count.get("worker_lost", 0) for count in counts) == 10
+    assert sum(count.get("wake_up_lost", 0) for count in counts) == 10
+    engine.relay()
+    assert sorted(job for _, job, _ in queues.sent) == sorted(jobs)
+    assert [kinds(engine, job) for job in jobs] == [["accepted", "claimed", "worker_lost"]] * 10 + [
+        ["accepted", "wake_up_lost"]
+    ] * 10
+
+
+BROKEN = """
+create function engine.broken() returns trigger language plpgsql as $$
+begin
+    if new.kind = any (tg_argv) and new.job_id in (select id from engine.job where subject ->> 'name' like 'bad%%')
+       or new.kind = any (tg_argv) and new.kind = 'failed' then
+        raise exception 'e-mail someone@example.org';
+    end if;
+    return new;
+end $$;
+create trigger broken before insert on engine.job_event for each row execute function engine.broken(%s);
+"""
+
+
+@pytest.fixture
+def break_events(admin_database_dsn):
+    """Make the statements that write these kinds of events fail, for jobs called bad."""
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+
+        def install(*kinds):
+            admin.execute(BROKEN % ", ".join(repr(kind) for kind in kinds))
+
+        yield install
+        admin.execute("drop trigger if exists broken on engine.job_event; drop function if exists engine.broken")
+
+
+def test_T06_rows_that_fail_to_recover_block_nobody_and_end_as_unrecoverable(engine, clock, break_events):
+    bad = [engine.accept("delivery", Parcel(name=f"bad{number}")).job.id for number in range(8)]
+    clock.advance("1 s")
+    good = engine.accept("delivery", Parcel(name="good")).job.id
+    clock.advance("31 min")
+    break_events("wake_up_lost")
+
+    counts = engine.recover()
+
+    assert (counts["unrecoverable"], counts["wake_up_lost"]) == (8, 1)
+    assert [engine.failure(job).code for job in bad] == ["unrecoverable"] * 8
+    assert engine.job(good).status == "queued"
+
+
+def test_T06_even_what_cannot_be_failed_is_passed_over(engine, clock, capsys, break_events):
+    bad = engine.accept("delivery", Parcel(name="bad")).job.id
+    clock.advance("1 s")
+    good = engine.accept("delivery", Parcel(name="good")).job.id
+    clock.advance("31 min")
+    break_events("wake_up_lost", "failed")
+
+    counts = engine.recover()
+
+    assert (counts["passed_over"], counts["wake_up_lost"]) == (1, 1)
+    assert engine.job(bad).status == engine.job(good).status == "queued"
+    assert "someone@example.org" not in capsys.readouterr().out
+
+
+def test_a_row_that_somebody_else_is_handling_is_left_to_them(engine, clock, dsn, job):
+    clock.advance("31 min")
+    other = Database(dsn)
+    with other.transaction() as tx:
+        tx.run("select from engine.job for update")
+        assert engine.recover() == {"in_other_hands": 1, "sent": 0}
+    assert engine.recover()["wake_up_lost"] == 1
+    other.close()
+
+
+def test_a_bad_row_that_somebody_else_is_handling_too(engine, clock, monkeypatch, job):
+    clock.advance("31 min")
+
+    def fails(*args, **kwargs):
+        monkeypatch.setattr(engine.db, "one", lambda *_, **__: None)
+        raise psycopg.errors.CheckViolation
+
+    monkeypatch.setattr(engine.db, "one", fails)
+    assert engine.recover() == {"in_other_hands": 1, "sent": 0}
+
+
+def test_recovery_is_bounded_by_time_not_by_number(engine, clock, monkeypatch):
+    for number in range(5):
+        engine.accept("delivery", Parcel(name=str(number)))
+    clock.advance("31 min")
+    one = engine.db.one
+    monkeypatch.setattr(engine.db, "one", lambda *args, **params: (clock.advance("20 s"), one(*args, **params))[1])
+    assert engine.recover() == {"wake_up_lost": 2, "sent": 2}  # the rest of the time is the relay's
+    monkeypatch.undo()
+    assert engine.recover() == {"wake_up_lost": 3, "sent": 3}
+
+
+def test_a_relay_whose_time_is_up_has_not_finished(engine, clock, monkeypatch):
+    engine.queues.away = True
+    for number in range(15):
+        engine.accept("delivery", Parcel(name=str(number)))
+    engine.queues.away = False
+    run = engine.db.run
+    monkeypatch.setattr(engine.db, "run", lambda *args, **params: (clock.advance("13 s"), run(*args, **params))[1])
+    assert engine.recover() == {"sent": 10}
+    monkeypatch.undo()
+    assert engine.health().runs["relay"].finished_at is None
+
+
+def test_a_tick_whose_time_and_the_databases_clock_disagree_changes_nothing(engine, clock, job):
+    clock.advance("31 min")
+    for minutes in (-6, 6):
+        for run in (
+            engine.recover,
+            engine.catch_up,
+            lambda event_time: engine.clean_up(event_time=event_time, removers={}),
+        ):
+            with pytest.raises(ClockDisagrees):
+                run(event_time=clock.now() + timedelta(minutes=minutes))
+    assert kinds(engine, job) == ["accepted"]
+    assert {run.finished_at for run in engine.health().runs.values()} == {None}
+    assert engine.recover(event_time=clock.now() - timedelta(minutes=5))["wake_up_lost"] == 1
+
+
+# Pauses
+
+
+def test_a_pause_stops_claims_of_its_pipeline_and_of_no_other(engine, clock, job):
+    crawl = engine.accept("crawl", Parcel(name="c")).job.id
+    pause = engine.pause("delivery")
+    assert (pause.since, pause.until) == (clock.now(), clock.now() + timedelta(hours=24))
+    assert work(engine, job) == "nothing"
+    assert work(engine) == "nothing"
+    assert work(engine, crawl, queue="fetch") == "finished"
+    assert engine.pauses() == [pause]
+    assert engine.resume("delivery")
+    assert work(engine, job) == "finished"
+    assert not engine.resume("delivery")
+
+
+def test_a_pause_of_everything_stops_everything(engine, job):
+    engine.pause()
+    assert work(engine, job) == "nothing"
+    engine.resume()
+    assert work(engine, job) == "finished"
+
+
+def test_what_a_pause_holds_is_neither_failed_nor_past_its_bound_and_its_end_moves_the_bounds(
+    engine, clock, queues, job
+):
+    before = engine.job(job)
+    engine.pause("delivery", hours=168)
+    for _ in range(48):
+        clock.advance("1 h")
+        engine.recover()
+        engine.catch_up()
+    assert engine.health().ok
+    queues.sent.clear()
+    engine.resume("delivery")
+    after = engine.job(job)
+    assert after.deadline_at == before.deadline_at + timedelta(hours=48)
+    assert after.locked_until == before.locked_until + timedelta(hours=48)
+    engine.relay()
+    assert queues.of(job) == [0]
+    assert kinds(engine, job) == ["accepted", "pause_ended"]
+    assert work(engine, job) == "finished"
+
+
+def test_a_pause_ends_by_itself(engine, clock, job):
+    before = engine.job(job)
+    engine.pause("delivery", hours=1)
+    clock.advance("59 min")
+    assert "pauses_ended" not in engine.recover()
+    clock.advance("1 min")
+    assert engine.recover()["pauses_ended"] == 1
+    assert engine.pauses() == []
+    assert engine.job(job).deadline_at == before.deadline_at + timedelta(hours=1)
+
+
+def test_a_job_that_came_during_a_pause_is_moved_by_what_it_waited(engine, clock):
+    engine.pause("delivery")
+    clock.advance("5 h")
+    job = engine.accept("delivery", Parcel(name="a")).job
+    clock.advance("2 h")
+    engine.resume("delivery")
+    assert engine.job(job.id).deadline_at == job.deadline_at + timedelta(hours=2)
+
+
+def test_an_owned_job_goes_on_through_a_pause_and_its_bounds_stand(engine, clock, job):
+    leased = take(engine, job, seconds=60)
+    before = engine.job(job)
+    engine.pause("delivery")
+    clock.advance("30 s")
+    leased.heartbeat()
+    engine.resume("delivery")
+    assert engine.job(job).deadline_at == before.deadline_at
+    engine.pause("delivery")
+    clock.advance("2 min")
+    assert engine.recover()["worker_lost"] == 1  # a lost worker is noticed in a pause, too
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [((0, 10), (2, 5), 10), ((2, 5), (0, 10), 10), ((0, 5), (2, 10), 10), ((2, 5), (3, 10), 8), ((1, 2), (4, 6), 3)],
+)
+def test_two_pauses_over_one_job_count_once(engine, clock, job, one, other, together):
+    before = engine.job(job).deadline_at
+    for hour in range(12):
+        for pipeline, (begin, end) in (("delivery", one), ("*", other)):
+            if hour == begin:
+                engine.pause(pipeline, hours=100)
+            if hour == end:
+                engine.resume(pipeline)
+        clock.advance("1 h")
+    assert engine.job(job).deadline_at == before + timedelta(hours=together)
+
+
+# Health
+
+
+def test_health_says_when_recovery_does_not_run(engine, clock):
+    engine.recover()
+    engine.catch_up()
+    assert engine.health().ok
+    clock.advance("5 min")
+    engine.catch_up()
+    assert engine.health().ok
+    clock.advance("1 s")
+    health = engine.health()
+    assert health.ok is False
+    assert health.reasons == [
+        "recovery has not finished for five minutes",
+        "relay has not finished for five minutes",
+    ]
+    assert health.runs["recovery"].finished_at == clock.now() - timedelta(minutes=5, seconds=1)
+    engine.recover()
+    assert engine.health().ok
+
+
+def test_a_new_installation_has_five_minutes_to_begin(engine, clock):
+    assert engine.health().ok
+    clock.advance("6 min")
+    assert len(engine.health().reasons) == 3
+
+
+def test_health_counts_the_jobs_past_their_bound(engine, clock, job):
+    take(engine, job, seconds=60)
+    clock.advance("3 min")
+    assert engine.health().ok
+    clock.advance("1 s")
+    assert engine.health().reasons == ["1 unfinished job(s) past their bound"]
+    engine.recover()
+    assert engine.health().ok
+
+
+def test_the_event_time_of_a_tick_may_be_in_any_zone(engine, clock):
+    clock.set("2026-03-02 09:00:00+00")
+    engine.recover(event_time=datetime(2026, 3, 2, 9, 1, tzinfo=UTC))
+    assert engine.health().runs["recovery"].counts == {}
+
+
+def test_a_wait_longer_than_the_deadline_ends_at_the_deadline(engine, clock, job):
+    behaviour["PACK"] = lambda leased: Wait(86_400 * 9, "export")
+    work(engine, job)
+    assert engine.job(job).locked_until == engine.job(job).deadline_at
+    clock.advance("6 h")
+    assert engine.recover()["deadline_exceeded"] == 1
+    assert engine.failure(job).details["waiting_for"] == "export"
