@@ -17,10 +17,11 @@ from rdflib import RDF, SH, XSD, BNode, Graph, Literal, Namespace, URIRef
 from rdflib.term import Node
 
 from chalicelib.datasets.dates import is_written_as
+from chalicelib.datasets.iris import LEGAL
 from chalicelib.datasets.vocabularies import SNAPSHOT
 
 from . import rules
-from .rdf import LEGAL_IRI, PREFIXES, read
+from .rdf import PREFIXES, read
 
 DCAT, DCT, FOAF = (Namespace(PREFIXES[name]) for name in ("dcat", "dct", "foaf"))
 KEPT = 1_000
@@ -118,7 +119,7 @@ def preconditions(graph: Graph, dataset: URIRef) -> Iterator[Result]:
         for term in triple:
             if isinstance(term, BNode):
                 yield breach("no-blank-node", "Every node must have an IRI.", subject, path)
-            elif isinstance(term, URIRef) and not LEGAL_IRI.fullmatch(term):
+            elif isinstance(term, URIRef) and not LEGAL.fullmatch(term):
                 yield breach("iri-is-legal", "The IRI holds characters that no IRI may.", subject, path, term)
         if path in {DCAT.accessURL, DCAT.downloadURL} and value == dataset:
             yield breach(

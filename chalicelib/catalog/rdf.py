@@ -17,6 +17,8 @@ import rdflib
 from rdflib import RDF, XSD, Graph, Literal, URIRef
 from rdflib.term import Node
 
+from chalicelib.datasets.iris import LEGAL
+
 # rdflib logs each ill-typed literal with its text and a traceback; the report says it better, and logs hold no content.
 logging.getLogger("rdflib.term").setLevel(logging.CRITICAL)
 
@@ -32,7 +34,6 @@ PREFIXES = {
     "xsd": "http://www.w3.org/2001/XMLSchema#",
 }
 
-LEGAL_IRI = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|\\^`\x7f-\x9f\ud800-\udfff]*')
 _LOCAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
@@ -113,7 +114,7 @@ def _ascii(text: str) -> str:
 
 
 def _iri(term: Node) -> str:
-    if not isinstance(term, URIRef) or not LEGAL_IRI.fullmatch(term):
+    if not isinstance(term, URIRef) or not LEGAL.fullmatch(term):
         raise Unwritable(f"no legal IRI: {str(term)[:80]!r}")
     return str(term)
 

@@ -36,7 +36,7 @@ ColumnType = Literal[
 
 # What XML can't hold, and control characters that mean nothing in a text (DESIGN: one documented rule, refuse them).
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*")
+_TAG = re.compile(r"[a-z]{2,3}(-[a-z]{4})?(-([a-z]{2}|\d{3}))?", re.ASCII)  # of BCP 47: language, script, region
 
 
 def dataset_id(text: str) -> str:

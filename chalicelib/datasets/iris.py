@@ -4,14 +4,21 @@ What is refused here can't turn into a relative IRI, a second triple or a piece 
 """
 
 import re
+from ipaddress import IPv6Address
 
 WEB = frozenset({"http", "https"})
 LINKS = WEB | {"ftp", "sftp"}
 
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f<>"{}|\\^`\ud800-\udfff\ufffe\uffff]')  # RFC 3987, and what no store takes
+# The characters of RFC 3987. Private ones, which it lets into a query, aren't taken anywhere; stores refuse the rest.
+_WIDE = "".join(f"{chr(plane)}-{chr(plane + 0xFFFD)}" for plane in range(0x10000, 0xE0000, 0x10000))
+_LETTERS = rf"!$&-;=?-\[\]_a-z~%\xa0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_WIDE}\U000e1000-\U000efffd"
+_FORBIDDEN = re.compile(f"[^ #{_LETTERS}]")
+LEGAL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[{_LETTERS}]*(?:#[{_LETTERS}]*)?")
+"""An IRI as it may stand in a graph."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _PARTS = re.compile(r"([^:]+://)(?:([^/?#]*)@)?(\[[0-9A-Fa-f:.]+\]|[^/?#\[\]@:]*)(:[0-9]*)?([/?#].*)?")
-_MAILBOX = re.compile(r"[A-Za-z0-9.!#$&'*+/=?_~-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+_MAILBOX = re.compile(r"[A-Za-z0-9.!$'*+_~-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 
 
 def absolute_iri(text: str, schemes: frozenset[str] = WEB) -> str:
@@ -34,9 +41,13 @@ def absolute_iri(text: str, schemes: frozenset[str] = WEB) -> str:
         raise ValueError("has no host; write it like https://data.example.org/x")
     if parts.group(2) is not None:
         raise ValueError("can't carry a user name or password; take out what stands before the @")
+    if text.count("#") > 1:
+        raise ValueError("has more than one #; write %23 for the second")
     if re.search(r"%(?![0-9A-Fa-f]{2})", text):
         raise ValueError("has a % without two hexadecimal digits after it; write %25 for the sign itself")
     start, _, host, port, rest = parts.groups(default="")
+    if host.startswith("[") and not _is_ipv6(host[1:-1]):
+        raise ValueError("has no IPv6 address between its brackets; correct the host")
     encoded = rest.replace(" ", "%20").replace("[", "%5B").replace("]", "%5D")  # only an IPv6 host keeps its brackets
     return f"{start.lower()}{host}{port}{encoded}"
 
@@ -47,6 +58,14 @@ def mailbox(text: str) -> str:
     if not _MAILBOX.fullmatch(address):
         raise ValueError("must be one mail address, like opendata@example.org")
     return address
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _named(character: str) -> str:

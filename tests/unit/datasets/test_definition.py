@@ -96,6 +96,7 @@ def test_what_is_no_object_is_refused(content):
         ({"formats": ["pdf"]}, "formats[0]", "must be one of csv, json, xml"),
         ({"formats": []}, "formats", "needs at least 1 of its entries"),
         ({"title": "Flights"}, "title", "must be an object of language and text"),
+        ({"title": {"de-a1b2-c": "Flights"}}, "title", "'de-a1b2-c' is no language tag"),
         ({"title": {"english": "Flights"}}, "title", "'english' is no language tag"),
         ({"title": {"de-at": "a", "de_AT": "b"}}, "title", "has the language de-at twice"),
         ({"description": {"en": "All."}}, "description", "in the languages of the title (de, en); it is in en"),
