@@ -28,7 +28,7 @@ class Vocabulary:
         key = _key(text.strip().removeprefix(self.base))
         if found := self._keys.get(key):
             return found
-        nearest = get_close_matches(key, self._keys, n=1, cutoff=0.4)
+        nearest = get_close_matches(key[:80], self._keys, n=1, cutoff=0.4)
         hint = f"Did you mean {self._keys[nearest[0]]}?" if nearest else f"One of them is {min(self.codes)}."
         raise ValueError(f"{text[:80]!r} isn't in the EU's list of {self.name} ({self.base}). {hint}")
 

@@ -5,6 +5,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from itertools import count
 
 import pytest
 from rdflib import Graph, Literal, URIRef
@@ -173,7 +174,9 @@ def test_OD_81_a_reader_sees_one_whole_version_and_never_none(oxigraph, store):
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for fence in range(2, 202):
+        for fence in count(2):
+            if fence > 201 and len(set(seen)) >= 2 and len(seen) > 50:
+                break
             kind = "odd" if fence % 2 else "even"
             store.replace(IRI, document(kind, sizes[kind]), fence)
     finally:
@@ -181,7 +184,6 @@ def test_OD_81_a_reader_sees_one_whole_version_and_never_none(oxigraph, store):
         reader.join()
 
     assert set(seen) == {((kind, str(size)),) for kind, size in sizes.items()}
-    assert len(seen) > 20
 
 
 @pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.9, 0.999])

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from chalicelib.datasets import Invalid, vocabularies
-from chalicelib.datasets.definition import ColumnType, Definition, dataset_id
+from chalicelib.datasets.definition import TOLD, ColumnType, Definition, dataset_id
 from chalicelib.exports.types import TYPES
 from tests.unit.catalog.flights import DEFINITION, definition
 
@@ -81,6 +81,22 @@ def test_an_empty_definition_is_told_each_field_it_needs():
     assert all("is missing: " in sentence for _, sentence in refusal.value.faults)
 
 
+def test_a_flood_of_faults_is_answered_fast_and_short():
+    with pytest.raises(Invalid) as refusal:
+        Definition.parse(
+            {f"unknown {number} " + "x" * 10_000: 1 for number in range(2_000)} | {"frequency": "y" * 10**6}
+        )
+
+    assert len(refusal.value.faults) == TOLD
+    assert len(str(refusal.value)) < 30_000
+
+
+def test_times_in_two_zones_may_look_out_of_order():
+    temporal = {"start": "2013-01-01T00:30:00+02:00", "end": "2012-12-31T23:00:00Z"}
+
+    assert definition(temporal=temporal).temporal.end == temporal["end"]
+
+
 @pytest.mark.parametrize("content", [None, [], "text", 5, [{}]])
 def test_what_is_no_object_is_refused(content):
     with pytest.raises(Invalid, match="must be an object"):
@@ -121,6 +137,7 @@ def test_what_is_no_object_is_refused(content):
         ({"title": {"en": "a\ud800", "de": "c"}}, "title.en", "a lone surrogate"),
         ({"title": {"en": "a\uffff", "de": "c"}}, "title.en", "holds the character U+FFFF"),
         ({"title": {"en": "x" * 501, "de": "c"}}, "title.en", "can't have more than 500 characters"),
+        ({"columns": [{"name": "a\nb", "type": "text"}]}, "columns[0].name", "can't hold a tab or a line break"),
         ({"source": 5}, "source", "must be a text"),
     ],
 )
