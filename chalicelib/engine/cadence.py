@@ -3,6 +3,7 @@
 from calendar import monthrange
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -33,7 +34,7 @@ class Cadence:
             faults.append(("every", "It takes day, week or month."))
         if not _is_time(self.at):
             faults.append(("at", "It takes a local time such as 02:00."))
-        if self.zone not in available_timezones():
+        if not isinstance(self.zone, str) or self.zone not in _zones():
             faults.append(("zone", "It takes a zone of the IANA list such as Europe/Berlin."))
         if self.every == "day" and self.on is not None:
             faults.append(("on", "A daily schedule takes none."))
@@ -73,6 +74,11 @@ class InvalidCadence(ValueError):
         self.detail = detail
 
 
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
 def _is_time(text: str) -> bool:
     try:
         return time.fromisoformat(text).strftime("%H:%M") == text
@@ -96,8 +102,4 @@ def _instant(day: date, at: time, zone: ZoneInfo) -> datetime:
             after = middle
         else:
             before = middle
-    return (
-        after.replace(microsecond=0)
-        if after.microsecond == 0
-        else (after + timedelta(seconds=1)).replace(microsecond=0)
-    )
+    return after.replace(microsecond=0)

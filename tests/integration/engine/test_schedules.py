@@ -1,0 +1,208 @@
+"""Schedules and their catch-up: each slot once, never a storm, nothing lost at a crash."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+
+import pytest
+
+from chalicelib.db import Database, DatabaseAway, Transaction
+from chalicelib.engine import Cadence, Engine
+from tests import toy
+from tests.toy import Parcel, work
+
+DAILY = Cadence(every="day", at="02:00", zone="Europe/Berlin")
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def overdue(engine, number, prefix="s"):
+    """So many daily schedules."""
+    for count in range(number):
+        engine.set_schedule(f"{prefix}{count:02}", "delivery", {"name": f"{prefix}{count}"}, DAILY)
+
+
+def started(engine):
+    return engine.db.run("select * from engine.job where schedule is not null order by id")
+
+
+def work_all(engine):
+    engine.work_on("work", [], lambda: 300)
+
+
+def test_a_schedule_is_made_changed_listed_and_removed(engine, clock):
+    clock.set("2026-03-02 09:00:00+00")
+    made = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert (made.next_due_at, made.cadence, made.last_job) == (at("2026-03-03 01:00"), DAILY, None)
+    weekly = Cadence(every="week", at="06:30", on="sunday", zone="Asia/Tokyo")
+    changed = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, weekly)
+    assert changed.next_due_at == at("2026-03-07 21:30")
+    assert engine.get_schedule("parcel:a") == changed
+    assert engine.schedules() == [changed]
+    assert engine.delete_schedule("parcel:a")
+    assert not engine.delete_schedule("parcel:a")
+    assert engine.get_schedule("parcel:a") is None
+
+
+def test_a_due_schedule_starts_a_job_of_the_subject_as_it_is_now(engine, clock, queues):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert engine.catch_up() == {}
+    clock.set("2026-03-03 01:00:05+00")
+    assert engine.catch_up() == {"started": 1}
+    [job] = started(engine)
+    assert (job["subject"], job["schedule"]) == ({"name": "a", "revision": 7}, "parcel:a")
+    schedule = engine.get_schedule("parcel:a")
+    assert schedule.last_due_at == at("2026-03-03 01:00")
+    assert schedule.next_due_at == at("2026-03-04 01:00")
+    assert schedule.last_job == job["id"]
+    engine.relay()
+    assert queues.of(job["id"]) == [0]
+    assert engine.catch_up() == {}
+
+
+def test_T16_missed_windows_are_made_up_for_once_and_under_the_cap(engine, clock):
+    overdue(engine, 51)
+    clock.set("2026-03-09 15:00:00+00")  # seven windows missed by each
+
+    counts = []
+    for _ in range(4):
+        counts.append(engine.catch_up())
+        assert len(started(engine)) == sum(count.get("started", 0) for count in counts)
+        work_all(engine)
+
+    assert [count.get("started", 0) for count in counts] == [20, 20, 11, 0]
+    assert {schedule.next_due_at for schedule in engine.schedules()} == {at("2026-03-10 01:00")}
+
+
+def test_T16_jobs_that_do_not_finish_keep_the_others_waiting(engine, clock):
+    overdue(engine, 51)
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"started": 20, "cap_reached": 1}
+    for _ in range(5):
+        assert engine.catch_up() == {"cap_reached": 1}
+    work(engine)
+    work(engine)
+    assert engine.catch_up() == {"started": 2, "cap_reached": 1}
+
+
+def test_T17_five_ticks_at_once_have_the_effect_of_one_and_keep_the_cap(engine, clock, dsn, settings, queues):
+    overdue(engine, 51)
+    clock.set("2026-03-03 15:00:00+00")
+    start = Barrier(5)
+
+    def tick(_):
+        database = Database(dsn)
+        theirs = Engine(database, toy.PIPELINES, settings, queues)
+        start.wait()
+        counts = theirs.catch_up()
+        database.close()
+        return counts.get("started", 0)
+
+    with ThreadPoolExecutor(5) as pool:
+        assert sum(pool.map(tick, range(5))) == 20
+    assert len(started(engine)) == 20
+    assert len({job["schedule"] for job in started(engine)}) == 20
+
+
+@pytest.mark.parametrize("boundary", range(8))
+def test_T18_a_crash_between_any_two_statements_loses_no_window_and_doubles_none(engine, clock, monkeypatch, boundary):
+    overdue(engine, 2)
+    clock.set("2026-03-03 15:00:00+00")
+    statements = []
+
+    class Dying(Transaction):
+        def run(self, sql, /, **params):
+            if len(statements) == boundary:
+                statements.append("dead")
+                raise DatabaseAway
+            statements.append(sql)
+            return super().run(sql, **params)
+
+    @contextmanager
+    def transaction():
+        connection = engine.db._open()
+        with connection.transaction():
+            yield Dying(connection)
+
+    monkeypatch.setattr(engine.db, "transaction", transaction)
+    with pytest.raises(DatabaseAway):
+        engine.catch_up()
+    monkeypatch.undo()
+    for job in started(engine):
+        assert engine.get_schedule(job["schedule"]).last_job == job["id"]
+
+    engine.catch_up()
+
+    assert sorted(job["schedule"] for job in started(engine)) == ["s00", "s01"]
+    assert {schedule.next_due_at for schedule in engine.schedules()} == {at("2026-03-04 01:00")}
+
+
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        ("Europe/Berlin", "2026-03-26"),
+        ("Europe/Berlin", "2026-10-22"),
+        ("America/New_York", "2026-03-05"),
+        ("America/New_York", "2026-10-29"),
+        ("Australia/Lord_Howe", "2026-04-02"),
+        ("Australia/Lord_Howe", "2026-10-01"),
+    ],
+)
+def test_T19_over_the_edges_of_summer_time_and_a_clock_that_steps_back_each_slot_fires_once(engine, clock, zone, begin):
+    cadence = Cadence(every="day", at="02:15", zone=zone)
+    clock.set(f"{begin} 00:00:00+00")
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, cadence)
+    slots, due = [], at(f"{begin} 00:00")
+    while len(slots) < 6:
+        slots.append(due := cadence.next_after(due))
+
+    fired = []
+    for slot in slots:
+        for seconds in (-1, 0, 45, -45, 10, 600):  # a tick just before, at it, and 90 s back
+            clock.set((slot + timedelta(seconds=seconds)).isoformat())
+            if engine.catch_up():
+                fired.append(engine.get_schedule("parcel:a").last_due_at)
+                work_all(engine)
+
+    assert fired == slots
+    assert len(started(engine)) == len(slots)
+
+
+def test_a_schedule_whose_subject_is_busy_moves_on_without_a_job_of_its_own(engine, clock):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    engine.set_schedule("parcel:b", "recall", {"name": "b"}, DAILY)
+    engine.accept("delivery", Parcel(name="a"))
+    engine.accept("delivery", Parcel(name="b"))
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"busy": 2}
+    assert started(engine) == []
+    assert [(s.next_due_at, s.last_job, s.last_refusal) for s in engine.schedules()] == [
+        (at("2026-03-04 01:00"), None, None),
+        (at("2026-03-04 01:00"), None, "subject_busy"),
+    ]
+
+
+def test_a_schedule_whose_subject_is_gone_moves_on_and_says_why(engine, clock):
+    engine.set_schedule("parcel:gone", "delivery", {"name": "gone"}, DAILY)
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"refused": 1}
+    assert engine.get_schedule("parcel:gone").last_refusal == "not_found"
+
+
+def test_a_broken_schedule_is_passed_over_and_blocks_nobody(engine, clock):
+    engine.set_schedule("bad", "delivery", {"nonsense": 1}, DAILY)
+    overdue(engine, 2)
+    engine.db.run("update engine.schedule set next_due_at = next_due_at - interval '1 h' where key = 'bad'")
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"passed_over": 1, "started": 2}
+
+
+def test_catch_up_is_bounded_by_time(engine, clock, monkeypatch):
+    overdue(engine, 5)
+    clock.set("2026-03-03 15:00:00+00")
+    accept = engine._accept
+    monkeypatch.setattr(engine, "_accept", lambda *args, **more: (clock.advance("20 s"), accept(*args, **more))[1])
+    assert engine.catch_up() == {"started": 3}
