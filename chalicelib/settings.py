@@ -13,10 +13,13 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from chalicelib.datasets.iris import absolute_iri
 
 VERSION = "0.1.0"
 
@@ -79,10 +82,14 @@ class Settings(BaseSettings):
 
     @field_validator("public_url", "files_url", "catalog_homepage", "catalog_licence", "catalog_publisher_iri")
     @classmethod
-    def _an_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError("must be an absolute http or https address")
-        return value.rstrip("/") if value and not value.endswith("//") else value
+    def _an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        try:
+            # An IRI stays as it is written, its last slash included; a base is what paths are put behind.
+            return absolute_iri(value).rstrip("/") if str(info.field_name).endswith("_url") else absolute_iri(value)
+        except ValueError as error:
+            raise ValueError(f"must be an absolute http or https address ({error})") from None
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -15,6 +15,10 @@ class StillRunning(Exception):
     """The export is being told to stop; cleanup comes again."""
 
 
+class Mismatch(Exception):
+    """The triple store holds something else than was written; cleanup comes again, with a newer fence."""
+
+
 def remove_export(row: LedgerRow) -> None:
     """Ask the data service to delete the export."""
     at = context()
@@ -31,15 +35,17 @@ def restore_graph(row: LedgerRow) -> None:
     with context().db.transaction() as tx:
         locked = registry.lock_dataset(tx, row.locator["dataset"])
         fence = context().engine.fence(tx)
-        store = graph_store()
+        store, content, count = graph_store(), b"", 0
+        if locked["current_version"] is not None:
+            version = registry.version(tx, row.locator["dataset"], locked["current_version"])
+            assert version is not None
+            content, count = version["documents"]["nt"].encode("ascii"), version["triples"]
         try:
-            if locked["current_version"] is None:
-                store.empty(graph, fence)
-            else:
-                version = registry.version(tx, row.locator["dataset"], locked["current_version"])
-                assert version is not None
-                store.replace(graph, version["documents"]["nt"].encode("ascii"), fence)
+            store.replace(graph, content, fence)
+            held = store.held(graph)
         except StoreAway as error:
             raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
         except StoreRefused as error:
             raise Outage("triple_store_refused", host=error.host, status=error.status) from error
+        if held != (fence, count):
+            raise Mismatch
