@@ -30,11 +30,11 @@ LOOK = 0.05
 
 @dataclass
 class Story:
-    """Tells what happens to jobs, from their history, as it happens."""
+    """Tells what happens to jobs, from their history, as it happens; what repeats itself is told once."""
 
     server: Remote
     names: dict[str, str]
-    told: dict[str, int] = field(default_factory=dict)
+    told: set[tuple[str, ...]] = field(default_factory=set)
     looked: float = 0
 
     def tell(self) -> None:
@@ -43,13 +43,13 @@ class Story:
             return
         self.looked = monotonic()
         for job, name in self.names.items():
-            history = self.server.get(f"/internal/jobs/{job}")["history"]
-            for event in history[self.told.get(job, 0) :]:
-                claim = f", claim {event['claim_id']}" if event.get("claim_id") else ""
-                more = f", {show.details(event['details'])}" if event.get("details") else ""
-                happened = f"{event['event']:<12} {event['state']}{claim}, attempt {event['attempts']}{more}"
-                click.echo(f"  {event['at'][11:19]}  {name:<12} {happened}")
-            self.told[job] = len(history)
+            for event in self.server.get(f"/internal/jobs/{job}")["history"]:
+                happened = (name, event["event"], event["state"], f"attempt {event['attempts']}")
+                if happened not in self.told:
+                    self.told.add(happened)
+                    claim = f"claim {event['claim_id']}" if event.get("claim_id") else ""
+                    words = f"{name:<12}{event['event']:<12}{event['state']:<13}{happened[3]}  {claim}"
+                    click.echo(f"  {event['at'][11:19]}  {words}")
 
 
 def run() -> None:
@@ -65,6 +65,7 @@ def run() -> None:
     export = wait_for(lambda: exporting(database, publication), "The export didn't begin.")
     lost = kill(export)
     story.names[str(export["id"])] = "export"
+    click.echo("  Recovery, which runs every minute, then makes it due again:\n")
     wait_for(lambda: exporting(database, publication, story, lost), "The export wasn't recovered.", pause=1)
 
     click.echo("\n2. The worker dies in PERSIST_DATA, just before it changes the catalogue.")
@@ -75,8 +76,8 @@ def run() -> None:
         kill(owned)
 
     ended = show.watch(told(story, server.follow(asked["links"]["self"], patience=600)), quiet=True)
-    demo.report(server, ended["version"])
     prove(database, UUID(publication), lost)
+    demo.report(server, ended["version"])
 
 
 def told(story: Story, statuses: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -115,8 +116,8 @@ def kill(job: Row) -> int:
     pid, function = wait_for(lambda: owner(job), f"Nobody says that he has claim {job['claim_id']}.", patience=5)
     os.kill(pid, signal.SIGKILL)
     click.echo(
-        f"  SIGKILL for process {pid} ({function}), which had claim {job['claim_id']} of job {job['id']};"
-        f" its lease runs out at {job['locked_until']:%H:%M:%S}."
+        f"  SIGKILL for process {pid} ({function}), which has claim {job['claim_id']} of job {job['id']}.\n"
+        f"  Its lease runs out at {job['locked_until']:%H:%M:%S}; nobody else may touch the job until then."
     )
     return int(job["claim_id"])
 

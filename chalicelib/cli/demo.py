@@ -3,7 +3,6 @@
 import hashlib
 import json
 import secrets
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import resources
@@ -31,6 +30,7 @@ def run() -> None:
     job = ask(server)
     version = show.watch(server.follow(job["links"]["self"]), label="  ")["version"]
     report(server, version)
+    advise(server)
 
 
 @contextmanager
@@ -44,9 +44,8 @@ def step(label: str) -> Iterator[None]:
 
 def prepare() -> Remote:
     """Bring the stack up, deploy the app and register the dataset; what is there already stays."""
-    from localstack.deploy import deploy
-
     from chalicelib.datasets.registry import add_connection, register_source
+    from localstack.deploy import deploy
 
     from .flights import load_flights
 
@@ -92,25 +91,22 @@ def report(server: Remote, version: int) -> None:
     """Print where to look; one file is downloaded and compared with what the catalogue says of it."""
     entry = f"{server.url}/datasets/{DATASET}"
     record = server.get(f"/datasets/{DATASET}/versions/{version}")
-    files = record["files"]
     click.echo(f"\nVersion {version} is published: {show.amount(record['records'])} records.\n")
     show.facts(
         [
-            ("  the entry (Turtle)", entry),
-            ("  as JSON-LD", f"{entry}.jsonld"),
-            ("  as RDF/XML", f"{entry}.rdf"),
+            ("  the entry", f"{entry}  (Turtle)"),
+            ("", f"{entry}.jsonld"),
+            ("", f"{entry}.rdf"),
             ("  this version", f"{entry}/versions/{version}"),
             ("  the catalogue", f"{server.url}/catalog"),
-            ("  its status", f"{server.url}/publications/{record['publication']}"),
-            *((f"  {f['format']}, {show.size(f['bytes'])}", f"{f['url']}\nsha256 {f['sha256']}") for f in files),
+            ("  the status", f"{server.url}/publications/{record['publication']}  (with a token)"),
         ]
     )
-    smallest = min(files, key=lambda file: int(file["bytes"]))
+    for file in record["files"]:
+        click.echo(f"\n  {file['format']:<5}{show.size(file['bytes']):>9}  {file['url']}\n  sha256  {file['sha256']}")
+    smallest = min(record["files"], key=lambda file: int(file["bytes"]))
     check(smallest)
-    click.echo(
-        f"\nOne file was downloaded: {show.amount(smallest['bytes'])} bytes and the SHA-256 are as the catalogue says."
-    )
-    advise(server)
+    click.echo(f"\n{smallest['name']} was downloaded: its size and SHA-256 are as the catalogue says.")
 
 
 def check(file: dict[str, Any]) -> None:
@@ -129,22 +125,22 @@ def check(file: dict[str, Any]) -> None:
 
 def advise(server: Remote) -> None:
     """Print what to try next."""
-    command = _relative(Path(sys.argv[0]))
-    token = _relative(local.token_file("operator"))
+    command = local.CHECKOUT / ".venv" / "bin" / "leaseway"
+    leaseway = _relative(command) if command.exists() else "leaseway"
+    token = _relative(local.token_file("reader"))
     entry = f"{server.url}/datasets/{DATASET}"
     click.echo("\nTry next:")
-    show.facts(
-        [
-            (f"  curl -H 'Accept: application/ld+json' {entry}", "the entry, as JSON-LD"),
-            (f"  curl -LO {entry}/files/{DATASET}.csv", "the current CSV"),
-            (f'  curl -H "Authorization: Bearer $(cat {token})" {entry}/status', "why isn't it newer?"),
-            (f"  {command} status {DATASET}", "the same, on one screen"),
-            (f"  {command} schedule set {DATASET} --every day --at 02:00", "publish every night"),
-            ("  make demo", "version 2; version 1 stays"),
-            ("  make demo-crash", "kill the worker, watch the recovery"),
-            ("  make down", "stop it; `make up` brings all back"),
-        ]
-    )
+    for why, what in (
+        ("the entry, as JSON-LD", f"curl -H 'Accept: application/ld+json' {entry}"),
+        ("the current file", f"curl -LO {entry}/files/{DATASET}.csv"),
+        ("why isn't it newer?", f"{leaseway} status {DATASET}"),
+        ("the same over HTTP", f'curl -H "Authorization: Bearer $(cat {token})" {entry}/status'),
+        ("publish every night", f"{leaseway} schedule set {DATASET} --every day --at 02:00"),
+        ("the next version; this one stays", "make demo"),
+        ("kill the worker in the middle, watch the recovery", "make demo-crash"),
+        ("stop; `make up` brings everything back", "make down"),
+    ):
+        click.echo(f"\n  {click.style(f'# {why}', dim=True)}\n  {what}")
 
 
 def _relative(path: Path) -> Path:

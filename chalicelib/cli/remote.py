@@ -26,12 +26,13 @@ class Away(Refused):
 class Remote:
     """One Leaseway, spoken to as the holder of one token."""
 
-    def __init__(self, url: str, token: str | None, remedy: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, url: str, token: str | None, remedy: str) -> None:
         """Speak to the Leaseway at `url`; `remedy` is the sentence for an address where nobody answers."""
         self.url = url.rstrip("/")
         self._remedy = remedy
         self._authorization = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(timeout=httpx.Timeout(30, connect=5), transport=transport)
+        accept = {"Accept": "application/json, application/problem+json"}
+        self._http = httpx.Client(timeout=httpx.Timeout(30, connect=5), headers=accept)
 
     def ask(self, method: str, path: str, *, json: object = None, **query: object) -> httpx.Response:
         """Send one request; an answer that isn't a success is raised as a sentence."""

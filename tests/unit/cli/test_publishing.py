@@ -243,7 +243,7 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
         "4, 336,776 records, published 2026-11-28 02:00 UTC",
         "revision 2 is published, 3 is the newest",
         "every week on sunday at 02:00 Europe/Berlin",
-        "GET_DATA, attempt 2, waits for source unreachable until 02:11:00",
+        "GET_DATA, attempt 2, waits for source unreachable, looks again at 02:11:00",
         "Object storage doesn't answer. [storage_unreachable]",
         "leaseway publish flights",
         "leaseway resume '*'",
