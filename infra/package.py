@@ -1,7 +1,7 @@
 """Package the app for Lambda: `chalice package` with what Chalice can't express, compiled files included.
 
 Chalice ships no .pyc and /var/task can't be written, so every cold start would compile anew: 1253 ms for the worker
-instead of 486 ms. `python -m infra.package OUT` makes OUT/sam.json and OUT/deployment.zip.
+instead of 486 ms. `python -m infra.package OUT` makes OUT/sam.json and the zips it names, of code and of the layer.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.pyc", "deployments", "deplo
 
 
 def package(out: Path) -> None:
-    """Make the folder: the template and the zip it names."""
+    """Make the folder: the template and the zips it names."""
     with building() as project:
         subprocess.run(
             [
@@ -35,7 +35,8 @@ def package(out: Path) -> None:
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        compile_in(out / "deployment.zip", project / "unpacked")
+        for file in out.glob("*.zip"):
+            compile_in(file, project / "unpacked")
 
 
 @contextmanager
@@ -77,7 +78,10 @@ def compile_in(package_file: Path, folder: Path) -> None:
     with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
         for file in sorted(folder.rglob("*")):
             if file.is_file():
-                packed.write(file, file.relative_to(folder))
+                entry = zipfile.ZipInfo(str(file.relative_to(folder)))  # without its time: same content, same bytes
+                entry.external_attr = 0o755 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                packed.writestr(entry, file.read_bytes())
     new.replace(package_file)
     shutil.rmtree(folder)
 

@@ -73,9 +73,10 @@ class _Deployment:
         self.make_buckets()
         folder = packaged()
         template = json.loads((folder / "sam.json").read_text())
-        self.localise(template)
+        zips = {file.name: f"{hashlib.sha256(file.read_bytes()).hexdigest()}.zip" for file in folder.glob("*.zip")}
+        self.localise(template, zips)
         shape = _digest(template)
-        self.fill_functions(template, folder.name)
+        self.fill_functions(template, zips)
         tags = {"shape": shape, "fingerprint": _digest(template)}
         found = self.settled()
         there = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])} if found else {}
@@ -86,13 +87,13 @@ class _Deployment:
         update = bool(found and found["StackStatus"] in SETTLED and there.get("shape") == shape)
         if found and not update:
             self.delete()
-        code = f"{folder.name}.zip"
-        self.s3.upload_file(str(folder / "deployment.zip"), CODE_BUCKET, code)
+        for name, key in zips.items():
+            self.s3.upload_file(str(folder / name), CODE_BUCKET, key)
         self.s3.put_object(Bucket=CODE_BUCKET, Key=TEMPLATE, Body=json.dumps(template).encode())
         self.apply(tags, update=update)
         self.check()
         for item in self.s3.list_objects_v2(Bucket=CODE_BUCKET)["Contents"]:
-            if item["Key"] not in {code, TEMPLATE}:
+            if item["Key"] not in {*zips.values(), TEMPLATE}:
                 self.s3.delete_object(Bucket=CODE_BUCKET, Key=item["Key"])
         return True
 
@@ -113,9 +114,10 @@ class _Deployment:
             },
         )
 
-    def localise(self, template: dict[str, Any]) -> None:
+    def localise(self, template: dict[str, Any], zips: dict[str, str]) -> None:
         """Give the REST API its fixed id by a tag, which the serverless form would put on its stage only."""
         resources = template["Resources"]
+        resources["ManagedLayer"]["Properties"]["ContentUri"] = f"s3://{CODE_BUCKET}/{zips['layer-deployment.zip']}"
         api = resources["RestAPI"]["Properties"]
         deployment = f"RestAPIDeployment{_digest(api)[:12]}"
         resources["RestAPI"] = {
@@ -137,12 +139,12 @@ class _Deployment:
             },
         }
 
-    def fill_functions(self, template: dict[str, Any], code: str) -> None:
+    def fill_functions(self, template: dict[str, Any], zips: dict[str, str]) -> None:
         """Say where the code lies, and give the functions their environment; queues' addresses stay references."""
         for name, resource in template["Resources"].items():
             if resource["Type"] == "AWS::Serverless::Function":
                 properties = resource["Properties"]
-                properties["CodeUri"] = f"s3://{CODE_BUCKET}/{code}.zip"
+                properties["CodeUri"] = f"s3://{CODE_BUCKET}/{zips['deployment.zip']}"
                 references = {k: v for k, v in properties["Environment"]["Variables"].items() if isinstance(v, dict)}
                 given = self.stack.functions_environment(secrets_of_connections=name == "Worker")
                 properties["Environment"]["Variables"] = given | references

@@ -1,5 +1,6 @@
 """Stop the stacks of this checkout and remove what they keep outside of it: `make clean`."""
 
+import os
 import shutil
 
 from localstack.stack import STATE, Stack
@@ -7,6 +8,8 @@ from localstack.stack import STATE, Stack
 
 def main() -> None:
     """Stop every stack below .leaseway, and remove the data directories that had to be elsewhere."""
+    for name in ("DATABASE_URL", "LOCALSTACK_ENDPOINT"):  # somebody else's, which stay
+        os.environ.pop(name, None)
     for file in STATE.rglob("ports.json"):
         stack = Stack(file.parent)
         stack.down()

@@ -61,6 +61,8 @@ class Service:
                 self._wait_until_ready(running[0])
                 return False
         self.stop()
+        if not Path(self.command[0]).exists():
+            raise ServiceError(f"{self.command[0]} isn't there: `make env` makes it.")
         if not is_free(self.port):
             raise ServiceError(f"Port {self.port} of {self.name} is taken by another program: stop that one.")
         self.before()

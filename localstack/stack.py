@@ -187,6 +187,7 @@ class Stack:
         given = {k: v for k, v in self._given.items() if k.startswith("LEASEWAY_") and k not in NOT_SETTINGS}
         return {
             **CATALOG,
+            "LEASEWAY_HEARTBEAT": "2",  # one job at a time here, and a progress bar that moves
             **self._read("environment"),
             **given,
             "PUBLIC_URL": self.url,
@@ -336,9 +337,7 @@ def _inherited(given: dict[str, str]) -> dict[str, str]:
 def _stamp(environment: Path) -> str:
     """What a virtual environment was made from; a process started with another one is started again."""
     stamp = environment / "stamp"
-    if not stamp.exists():
-        raise FileNotFoundError(f"{environment} isn't there: `make env` makes it.")
-    return stamp.read_text().strip()
+    return stamp.read_text().strip() if stamp.exists() else ""
 
 
 def _answers(address: str) -> bool:
