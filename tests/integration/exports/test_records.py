@@ -196,6 +196,27 @@ def test_OD_71_OD_72_every_type_reads_back_equal_from_every_format(typed, tmp_pa
     assert read_json(contents["json"])[-1]["b"] is None
 
 
+# What a query makes text of by itself depends on the settings too, and its own text may hold anything.
+TEXTS_OF_A_QUERY = r"""
+    select t::text as t, i::text as i, f::text as f, x::text as x, 'gr\"un \ grün' as "größe"
+      from (values (timestamptz '2024-07-01 12:00:00+02', interval '-1 day 2 hours', 0.1::float8, '\xff00'::bytea))
+           as v (t, i, f, x)
+"""
+
+
+def test_what_a_query_makes_text_of_does_not_depend_on_the_settings_either(source, tmp_path):
+    columns = [Column(name, "text", name) for name in ("t", "i", "f", "x", "größe")]
+    relation = Relation(source.dsn, None, TEXTS_OF_A_QUERY, columns)
+    source.set(**HOSTILE)
+
+    _, contents = files_of(relation, tmp_path)
+
+    for name, read in READERS.items():
+        assert read(contents[name]) == [
+            {"t": "2024-07-01 10:00:00+00", "i": "P-1DT2H", "f": "0.1", "x": r"\xff00", "größe": 'gr\\"un \\ grün'}
+        ], name
+
+
 HOSTILE = {
     "timezone": "Asia/Kathmandu",
     "datestyle": "SQL, DMY",

@@ -97,6 +97,17 @@ def test_OD_77_another_object_under_the_key_is_a_mismatch(store, s3, monkeypatch
         upload.complete()
 
 
+@pytest.mark.parametrize("other", [{"ContentLength": 3}, {"ETag": '"another"'}])
+def test_OD_77_another_size_or_etag_than_was_stored_is_a_mismatch(store, s3, monkeypatch, other):
+    head = store._client().head_object
+    monkeypatch.setattr(store._client(), "head_object", lambda **arguments: head(**arguments) | other)
+    upload = store.open_upload("k", "text/csv")
+    upload.write(b"data")
+
+    with pytest.raises(StorageMismatch):
+        upload.complete()
+
+
 def test_a_store_that_keeps_no_checksum_is_read_back(store, s3, monkeypatch):
     head = store._client().head_object
     monkeypatch.setattr(
