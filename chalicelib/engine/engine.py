@@ -336,7 +336,7 @@ class Engine:
                 pipeline=self.pipelines[pipeline].name,
                 subject=Jsonb(subject),
                 cadence=Jsonb(asdict(cadence)),
-                next_due_at=cadence.next_after(keeping.clock(self.db)),
+                next_due_at=cadence.next_after(self._around.clock()),
             )[0]
         )
 

@@ -26,15 +26,9 @@ Starter = Callable[[Sql, str, dict[str, Any], str], Accepted]
 LARGEST_DISAGREEMENT = timedelta(minutes=5)
 
 
-def clock(db: Sql) -> datetime:
-    """The database's clock, the only one."""
-    now: datetime = db.run(sql.read_clock)[0]["now"]
-    return now
-
-
 def check_clock(around: Surroundings, event_time: datetime | None) -> None:
     """Refuse to run when the event's time and the database's clock differ by over five minutes (invariant 10)."""
-    now = clock(around.db)
+    now = around.clock()
     if event_time is not None and abs(now - event_time) > LARGEST_DISAGREEMENT:
         telemetry.log("clock_disagrees", event_time=event_time, database=now)
         raise ClockDisagrees

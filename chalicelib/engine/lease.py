@@ -7,7 +7,7 @@ write was lost, the write is repeated, and read back by claim before anyone conc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, cast
 from uuid import UUID
@@ -34,6 +34,14 @@ class Surroundings:
     settings: Settings
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
+
+    def clock(self) -> datetime:
+        """The database's clock, the only one; asked twice, for a connection may have died while the function slept."""
+        try:
+            row = self.db.run(sql.read_clock)[0]
+        except DatabaseAway:
+            row = self.db.run(sql.read_clock)[0]
+        return cast(datetime, row["now"])
 
     def insist(self, attempt: Callable[[], Row | None], arrived: Callable[[], Row | None] = lambda: None) -> Row | None:
         """Repeat a write without a reply until it gets one; no row counts once the first try's time-out has passed.

@@ -45,6 +45,7 @@ def claim(
         "queue": queue,
         "ask": ask,
         "lease": lease,
+        "pipelines": list(pipelines),
         "first_steps": Jsonb({name: pipeline.steps[0].state for name, pipeline in pipelines.items()}),
     }
     row = None
@@ -68,6 +69,8 @@ def work(
     if not left >= minimum(around):  # "not >=": what isn't a number is too little, too
         return Worked(None, Outcome.TOO_LATE), None
     lease = timedelta(seconds=min(around.settings.lease, left))
+    # First a statement whose loss means nothing: a lost ask would have to be repeated until its time-out has passed.
+    around.clock()
     # A new id for each ask, never an invocation's: Lambda repeats an asynchronous event under the same one.
     leased = claim(around, pipelines, queue, job=job, ask=uuid4(), lease=lease, until=until)
     if leased is None:

@@ -18,7 +18,7 @@ with clock as materialized (
                and run_at <= (select now from clock)
                and deadline_at > (select now from clock)
                and (state <> 'REQUESTED' or attempts < 3)
-               and %(first_steps)s::jsonb ? pipeline
+               and pipeline = any (%(pipelines)s)
                and not exists (select from engine.pause where pipeline in (job.pipeline, '*')))
        for update of job
       skip locked

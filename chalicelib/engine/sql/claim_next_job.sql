@@ -1,8 +1,13 @@
 -- Claim the oldest due job of a queue; the same ask again gets the same answer.
 -- fence:  takes a new claim_id (the sequence only grows); an attempt is spent on leaving REQUESTED, so a crash counts
 -- index:  job_lease_owner, job_due
+-- Estimates decide whether the planner walks job_due in its order or sorts every due row (measured: 8,148 pages instead
+-- of 9 for 4,000 due jobs): hence the pauses as an array, not as an anti-join, and the pipelines as a list.
 with clock as materialized (
     select engine.clock() as now
+)
+, paused as materialized (
+    select coalesce(array_agg(pipeline), '{}') as pipelines from engine.pause
 )
 , asked as materialized (
     select id, deadline_at
@@ -21,8 +26,8 @@ with clock as materialized (
        and run_at <= (select now from clock)
        and deadline_at > (select now from clock)
        and (state <> 'REQUESTED' or attempts < 3)
-       and %(first_steps)s::jsonb ? pipeline
-       and not exists (select from engine.pause where pipeline in (job.pipeline, '*'))
+       and pipeline = any (%(pipelines)s)
+       and not (select pipelines from paused) && array[pipeline, '*']
        and not exists (select from asked)
      order by run_at
      limit 1

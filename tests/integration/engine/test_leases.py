@@ -154,7 +154,7 @@ def test_T03_a_handler_that_kills_its_process_is_claimed_three_times_and_never_a
 def test_T04_the_lease_lives_on_the_job_alone(engine, clock, admin_database_dsn, job):
     take(engine, job, seconds=60)
     with psycopg.connect(admin_database_dsn) as admin:
-        admin.execute("truncate engine.outbox, engine.job_event, engine.ledger, engine.run, engine.pause")
+        admin.execute("truncate engine.outbox, engine.job_event, engine.ledger, engine.pause")
     clock.advance("61 s")
     assert engine.recover()["worker_lost"] == 1
     assert engine.job(job).state == "REQUESTED"
@@ -322,6 +322,15 @@ def test_a_database_that_stays_away_is_told(lossy):
     with pytest.raises(DatabaseAway):
         work(lossy, job)
     assert lossy.job(job).attempts == 0
+
+
+def test_a_connection_that_died_while_the_function_slept_costs_nothing(lossy, clock):
+    lossy.db.requests = [sql.read_clock]
+    began = clock.now()
+    assert work(lossy) == "nothing"
+    lossy.db.requests = [sql.read_clock]
+    lossy.recover(event_time=began)
+    assert clock.now() == began
 
 
 @pytest.mark.parametrize("lost", ["requests", "replies"])

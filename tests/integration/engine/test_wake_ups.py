@@ -25,6 +25,13 @@ def test_sqs_being_away_changes_nothing_for_the_caller(engine, queues, clock, jo
     assert queues.of(job) == [0]
 
 
+def test_nor_does_the_database_being_away_once_the_job_is_accepted(lossy, queues):
+    lossy.db.requests = [sql.take_owed]
+    job = lossy.accept("delivery", Parcel(name="a")).job.id
+    assert queues.of(job) == []
+    assert lossy.relay() == 1
+
+
 def test_a_queue_that_stays_away_leaves_everything_owed_and_the_relay_unfinished(engine, queues, clock, job):
     queues.away = True
     clock.advance("10 min")
