@@ -37,7 +37,7 @@ def register(api: Api) -> None:
 
     @api.route("/datasets/{dataset}/definition", "GET", role=Role.READER)
     def get_definition(call: Call, dataset: str) -> Response:
-        """The newest definition, as it was put."""
+        """The newest definition, in its one canonical spelling."""
         query(call.request)
         found = registry.definition(call.db, dataset)
         if found is None:

@@ -16,7 +16,7 @@ DEFINITION: dict[str, Any] = {
     "title": {"en": "Flights", "de": "Flüge"},
     "description": {"en": "Every flight of 2013.", "de": "Jeder Flug von 2013."},
     "keywords": {"en": ["aviation"], "de": ["Luftfahrt"]},
-    "languages": ["en"],
+    "languages": ["ENG"],
     "publisher": {"name": {"en": "Open Data Office"}, "iri": "https://office.example.org/"},
     "contact": {"name": {"en": "Open data desk"}, "email": "opendata@example.org"},
     "themes": ["TRAN"],
@@ -25,10 +25,15 @@ DEFINITION: dict[str, Any] = {
     "columns": [{"name": "year", "type": "integer"}, {"name": "origin", "type": "text"}],
 }
 SHA = "0f" * 32
-FILES = [
-    {"format": name, "key": f"exports/1/{name}", "bytes": 1234, "sha256": SHA, "media_type": media_type}
-    for name, media_type in (("csv", "text/csv"), ("json", "application/json"), ("xml", "application/xml"))
-]
+MEDIA_TYPES = {"csv": "text/csv", "json": "application/json", "xml": "application/xml"}
+
+
+def files(number: int) -> list[dict[str, Any]]:
+    """The files of a version, as they stand in its row."""
+    return [
+        {"format": name, "key": f"exports/{number}/{name}", "bytes": 1234, "sha256": SHA, "media_type": media_type}
+        for name, media_type in MEDIA_TYPES.items()
+    ]
 
 
 @dataclass
@@ -102,7 +107,7 @@ def publish(db, engine, clock, dataset="flights"):
             source_revision=job.subject["source_revision"],
             issued_at=clock.now(),
             records=336_776,
-            files=FILES,
+            files=files(locked["last_version"] + 1),
             documents=documents(engine.settings.public_url, dataset),
             report={},
             triples=1,

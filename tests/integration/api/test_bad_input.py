@@ -4,10 +4,12 @@ import json
 import logging
 import re
 
+import psycopg
 import pytest
 from chalice.test import HTTPResponse
 
 from chalicelib import pipelines
+from chalicelib.datasets import registry
 from chalicelib.db import Database, DatabaseAway
 
 from .seeding import DEFINITION, call, problem, written
@@ -217,6 +219,19 @@ def test_the_database_being_away_is_503_with_a_time_to_come_back(http, office, d
     assert answered.status_code == 503
     assert answered.headers["Retry-After"] == "5"
     assert b"database doesn't answer" in answered.body
+
+
+@pytest.mark.parametrize("error", [psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled])
+def test_a_database_that_is_busy_with_the_same_thing_is_503_too(http, office, environment, error):
+    def busy(*_, **__):
+        raise error
+
+    environment.setattr(registry, "put_definition", busy)
+
+    answered = call(http, "PUT", "/datasets/flights/definition", office.tokens["publisher"], DEFINITION)
+
+    problem(answered, 503, "unavailable")
+    assert answered.headers["Retry-After"] == "5"
 
 
 def test_a_database_that_isnt_there_at_all_is_503(http, engine, environment):

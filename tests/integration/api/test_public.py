@@ -120,7 +120,13 @@ def test_a_version_stays_when_a_newer_one_comes(get, database, engine, clock):
     assert get("/datasets/flights/versions/1.ttl").body == before
     versions = json.loads(get("/datasets/flights/versions").body)["versions"]
     assert [(v["version"], v["current"]) for v in versions] == [(2, True), (1, False)]
-    assert get("/datasets/flights/versions/1/files/flights.csv").status_code == 307
+    old, new, current = (
+        get(f"/datasets/flights/{path}files/flights.csv").headers["Location"].partition("?")[0]
+        for path in ("versions/1/", "versions/2/", "")
+    )
+    assert old.endswith("/exports/1/csv")
+    assert new.endswith("/exports/2/csv")
+    assert current == new
 
 
 def test_a_withdrawn_version_is_gone(get, database):
