@@ -42,6 +42,7 @@ CODES = {
     "53": "source_unreachable",  # out of connections, memory or disk
     "57P": "source_unreachable",  # shutting down, crashed, starting up
     "58": "source_unreachable",
+    "HV": "source_unreachable",  # a foreign table whose own server is away
     "40": "source_conflict",  # also a standby that puts replication first
     "55": "source_conflict",  # a lock not had in time, a materialised view not filled yet
     "57014": "source_timeout",  # statement_timeout, or somebody's pg_cancel_backend
@@ -57,6 +58,7 @@ CODES = {
     "21": "source_bad_record",
     "22": "source_bad_record",
     "23": "source_bad_record",
+    "54": "source_bad_record",  # larger than PostgreSQL makes one
     "P0": "source_bad_record",  # a function of the source's that raises
     "XX001": "source_bad_record",  # data corrupted
     "XX002": "source_bad_record",  # index corrupted

@@ -137,7 +137,7 @@ def export(
                         target.write(data)
                     beat(records=(done * total + max(rows, 0)) // len(formats), bytes=written, total=total)
                 if rows != total:  # the query's own doing: it gives other records each time it runs
-                    raise SourceError("source_conflict", relation=source.name, records=rows)
+                    raise SourceError("source_changed", relation=source.name, records=rows)
                 target.write(format_.footer)
                 stored = target.complete()
             except BaseException:

@@ -256,7 +256,7 @@ def test_OD_66_a_query_that_gives_other_records_each_time_is_no_export(source, t
 
     error = refusal(Relation(source.dsn, None, query, A), tmp_path)
 
-    assert error.code == "source_conflict"
+    assert (error.code, error.details["records"]) == ("source_changed", 2)
 
 
 def test_the_files_show_one_moment_although_the_source_goes_on(source, tmp_path):

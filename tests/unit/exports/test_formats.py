@@ -55,6 +55,8 @@ def test_OD_09_a_row_wrapped_for_another_reason_counts_for_nothing():
         ("08006", "source_unreachable"),
         ("53300", "source_unreachable"),
         ("57P01", "source_unreachable"),
+        ("HV00N", "source_unreachable"),
+        ("54000", "source_bad_record"),
         ("40001", "source_conflict"),
         ("55P03", "source_conflict"),
         ("57014", "source_timeout"),
