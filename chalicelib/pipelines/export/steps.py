@@ -58,6 +58,7 @@ def export_records(job: Leased[ExportSubject]) -> Advance:
                 "key": file.key,
                 "bytes": file.bytes,
                 "sha256": file.sha256,
+                "etag": file.etag,
             }
             for file in exported.files
         ],
