@@ -57,8 +57,8 @@ def run() -> None:
     show.heading("The flights once more, with a worker that is killed in the middle, twice")
     server = demo.prepare()
     _, database = local.administer()
-    asked = demo.ask(server)
-    publication = asked["id"]
+    location = demo.ask(server).headers["Location"]
+    publication = location.rpartition("/")[2]
     story = Story(server, {publication: "publication"})
 
     click.echo("1. The worker dies while it exports, and the publication waits in GET_DATA.")
@@ -75,7 +75,7 @@ def run() -> None:
         owned = wait_for(lambda: persisting(tx, publication, story), "The publication didn't reach PERSIST_DATA.")
         kill(owned)
 
-    ended = show.watch(told(story, server.follow(asked["links"]["self"], patience=600)), quiet=True)
+    ended = show.watch(told(story, server.follow(location, patience=600)), quiet=True)
     prove(database, UUID(publication), lost)
     demo.report(server, ended["version"])
 

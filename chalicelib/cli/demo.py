@@ -15,6 +15,7 @@ import httpx
 from psycopg.conninfo import conninfo_to_dict
 
 from . import local, show
+from .publishing import until_it_ends
 from .remote import Refused, Remote
 
 DATASET = "flights"
@@ -27,8 +28,7 @@ def run() -> None:
     """Do it all, and print where to look."""
     show.heading("Flights from New York City in 2013, published from nothing")
     server = prepare()
-    job = ask(server)
-    version = show.watch(server.follow(job["links"]["self"]), label="  ")["version"]
+    version = until_it_ends(server, DATASET, ask(server))["version"]
     report(server, version)
     advise(server)
 
@@ -74,7 +74,7 @@ def definition() -> Any:
     return json.loads((resources.files(__package__) / "flights.json").read_text(encoding="utf-8"))
 
 
-def ask(server: Remote) -> dict[str, Any]:
+def ask(server: Remote) -> httpx.Response:
     """Ask for a publication, and show the answer as it came."""
     address = f"/datasets/{DATASET}/publications"
     answer = server.ask("POST", address, json={})
@@ -83,8 +83,7 @@ def ask(server: Remote) -> dict[str, Any]:
     for name in ("Location", "Retry-After"):
         click.echo(f"  {name}: {answer.headers[name]}")
     click.echo()
-    accepted: dict[str, Any] = answer.json()
-    return accepted
+    return answer
 
 
 def report(server: Remote, version: int) -> None:

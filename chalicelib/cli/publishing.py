@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+import httpx
 
 from . import show
 from .local import remote
+from .remote import Remote
 
 machine = click.option("--json", "machine", is_flag=True, help="Print JSON for machines.")
 DATASET = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -54,19 +56,25 @@ def publish(dataset: str, wait: bool, machine: bool) -> None:
         click.echo(f"Accepted as job {status['id']}: {show.doing(status)}")
         click.echo(f"Look with `leaseway status {dataset}`, or at {answer.headers['Location']}")
         return
-    try:
-        last = show.watch(server.follow(answer.headers["Location"]), quiet=machine)
-    except KeyboardInterrupt:
-        click.echo(
-            f"\nThe publication goes on. Look with `leaseway status {dataset}`; end it with"
-            f" `leaseway jobs cancel {status['id']}`.",
-            err=True,
-        )
-        raise click.exceptions.Exit(130) from None
+    last = until_it_ends(server, dataset, answer, quiet=machine)
     if machine:
         show.as_json(last)
         return
     click.echo(f"Published version {last['version']}: {server.url}/datasets/{dataset}")
+
+
+def until_it_ends(server: Remote, dataset: str, accepted: httpx.Response, *, quiet: bool = False) -> dict[str, Any]:
+    """Show a publication's progress to its end; who interrupts the watching hears that the work goes on."""
+    try:
+        return show.watch(server.follow(accepted.headers["Location"]), quiet=quiet)
+    except KeyboardInterrupt:
+        job = accepted.json()["id"]
+        click.echo(
+            f"\nThe publication goes on. Look with `leaseway status {dataset}`;"
+            f" end it with `leaseway jobs cancel {job}`.",
+            err=True,
+        )
+        raise click.exceptions.Exit(130) from None
 
 
 @click.command()

@@ -146,10 +146,10 @@ def doing(status: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def watch(statuses: Iterable[dict[str, Any]], *, quiet: bool = False, label: str = "") -> dict[str, Any]:
+def watch(statuses: Iterable[dict[str, Any]], *, quiet: bool = False) -> dict[str, Any]:
     """Show a job's progress until it has finished, and return its last status; a failure is raised."""
     last: dict[str, Any] = {}
-    with _progress(label, quiet) as say:
+    with _progress(quiet) as say:
         for last in statuses:
             say(last)
     if last.get("status") == "failed":
@@ -161,7 +161,7 @@ Say = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def _progress(label: str, quiet: bool) -> Iterator[Say]:
+def _progress(quiet: bool) -> Iterator[Say]:
     """A bar on a terminal, a line for each change elsewhere."""
     out = console()
     if quiet:
@@ -173,13 +173,13 @@ def _progress(label: str, quiet: bool) -> Iterator[Say]:
             nonlocal said
             if doing(status) != said:
                 said = doing(status)
-                click.echo(f"{label}{span(time.monotonic() - began):>8}  {said}")
+                click.echo(f"{span(time.monotonic() - began):>10}  {said}")
 
         yield line
     else:
         with Progress(
             SpinnerColumn(),
-            TextColumn(label + "{task.description}"),
+            TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
             console=out,

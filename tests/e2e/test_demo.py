@@ -65,7 +65,7 @@ def held(stack: Stack) -> tuple[list[str], list[str]]:
 
     return (
         ask("SELECT DISTINCT ?x WHERE { GRAPH ?x { ?s ?p ?o } }"),
-        ask(f"SELECT ?x WHERE {{ GRAPH <{entry}> {{ <{entry}> <{DCAT.version}> ?x }} }}"),
+        ask(f"SELECT ?x WHERE {{ GRAPH <{entry}> {{ <{entry}> <{DCAT['version']}> ?x }} }}"),
     )
 
 
@@ -156,6 +156,8 @@ def test_a_SIGKILL_of_everything_loses_nothing(
     before, schedules = answers(http, version), run("schedule", "list", "--json")
     next_version = max(versions(http)) + 1
     job = json.loads(run("publish", "flights", "--json"))["id"]
+    while json.loads(run("jobs", "list", "--pipeline", "export", "--status", "running", "--json")) == []:
+        pass  # until a worker owns the export; the command takes its time by itself
 
     kill_everything(stack)
     run("up")
