@@ -1,0 +1,123 @@
+"""What a stack keeps and what it tells whom, without starting anything."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from infra.package import CHECKOUT, STAGE
+from localstack.deploy import _Deployment
+from localstack.stack import Stack
+
+FOREIGN = ("DATABASE_URL", "LOCALSTACK_ENDPOINT", "LEASEWAY_LEASE")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_ports_keys_and_what_was_kept_are_the_same_for_the_next_command(tmp_path: Path) -> None:
+    first = Stack(tmp_path / "a stack")
+    first.keep("LEASEWAY_SECRET_NYC", "postgresql://reader@somewhere")
+    environment, url = first.environment(), first.url
+
+    again = Stack(tmp_path / "a stack")
+    assert again.environment() == environment
+    assert again.url == url
+    assert environment["LEASEWAY_SECRET_NYC"] == "postgresql://reader@somewhere"
+
+
+def test_two_stacks_share_neither_a_port_nor_a_secret(tmp_path: Path) -> None:
+    one, two = Stack(tmp_path / "one"), Stack(tmp_path / "two")
+
+    assert not set(one.ports.values()) & set(two.ports.values())
+    assert len(set(one.ports.values())) == len(one.ports)
+    secrets = [name for name in one.environment() if "KEY" in name and name.startswith("LEASEWAY_")]
+    assert secrets
+    assert not [name for name in secrets if one.environment()[name] == two.environment()[name]]
+
+
+def test_secrets_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    stack = Stack(tmp_path)
+    stack.environment()
+    stack.keep("LEASEWAY_SECRET_NYC", "x")
+
+    secret = [tmp_path / "secrets.json", tmp_path / "environment.json", tmp_path / "postgresql" / "password"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in secret] == [0o600] * 3
+
+
+def test_settings_of_the_callers_shell_reach_the_app_but_not_those_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEASEWAY_LEASE", "12")
+    monkeypatch.setenv("LEASEWAY_TOKEN", "secret")
+    stack = Stack(tmp_path)
+
+    assert stack.functions_environment(secrets_of_connections=False)["LEASEWAY_LEASE"] == "12"
+    assert "LEASEWAY_TOKEN" not in stack.functions_environment(secrets_of_connections=True)
+
+
+def test_running_servers_are_used_where_the_environment_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://admin@elsewhere/leaseway")
+    monkeypatch.setenv("LOCALSTACK_ENDPOINT", "http://elsewhere:4566")
+    stack = Stack(tmp_path)
+
+    assert stack.postgresql is None
+    assert [service.name for service in stack.services] == ["oxigraph", "front"]
+    assert stack.environment()["DATABASE_URL"] == "postgresql://admin@elsewhere/leaseway"
+    assert stack.environment()["AWS_ENDPOINT_URL"] == "http://elsewhere:4566"
+
+
+def test_what_a_stack_told_a_command_makes_it_no_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in Stack(tmp_path).environment().items():
+        monkeypatch.setenv(name, value)
+    stack = Stack(tmp_path)
+
+    assert stack.postgresql is not None
+    assert [service.name for service in stack.services] == ["localstack", "oxigraph", "front"]
+
+
+def test_functions_have_the_apps_login_and_only_the_worker_the_secrets_of_connections(tmp_path: Path) -> None:
+    stack = Stack(tmp_path)
+    stack.keep("LEASEWAY_SECRET_NYC", "postgresql://reader@somewhere")
+    queues = {"LEASEWAY_WORK_QUEUE_URL": {"Ref": "WorkQueue"}}
+    functions = {
+        name: {"Type": "AWS::Serverless::Function", "Properties": {"Environment": {"Variables": {"A": "1"} | queues}}}
+        for name in ("APIHandler", "Worker", "Fetcher", "Recovery", "Cleanup", "CatchUp")
+    }
+    _Deployment(stack).fill_functions({"Resources": functions}, {"deployment.zip": "x.zip"})
+
+    told = {name: function["Properties"]["Environment"]["Variables"] for name, function in functions.items()}
+    assert [name for name, variables in told.items() if "LEASEWAY_SECRET_NYC" in variables] == ["Worker"]
+    assert {variables["DATABASE_URL"].split(":")[1] for variables in told.values()} == {"//leaseway_app"}
+    assert all(variables["LEASEWAY_WORK_QUEUE_URL"] == {"Ref": "WorkQueue"} for variables in told.values())
+    assert all("A" not in variables for variables in told.values())
+
+
+def test_a_message_stays_hidden_for_six_time_outs_of_its_function_and_two_weeks_when_given_up() -> None:
+    resources = json.loads((CHECKOUT / "infra" / "resources.json").read_text())["Resources"]
+    stage = json.loads((CHECKOUT / ".chalice" / "config.json").read_text())["stages"][STAGE]
+    for function, queue, dead in (
+        ("worker", "WorkQueue", "WorkDeadLetters"),
+        ("fetcher", "FetchQueue", "FetchDeadLetters"),
+    ):
+        properties = resources[queue]["Properties"]
+        assert properties["VisibilityTimeout"] >= 6 * stage["lambda_functions"][function]["lambda_timeout"]
+        assert properties["RedrivePolicy"]["maxReceiveCount"] == 5
+        assert resources[dead]["Properties"]["MessageRetentionPeriod"] == 14 * 24 * 3600
+
+
+def test_the_minute_tick_has_no_records_and_no_retries() -> None:
+    resources = json.loads((CHECKOUT / "infra" / "resources.json").read_text())["Resources"]
+    for function in ("Worker", "Fetcher"):
+        rule = resources[f"{function}Tick"]["Properties"]
+        (target,) = rule["Targets"]
+        assert rule["ScheduleExpression"] == "rate(1 minute)"
+        assert json.loads(target["Input"]) == {"Records": []}
+        assert target["RetryPolicy"]["MaximumRetryAttempts"] == 0
+        assert resources[f"{function}NoRetries"]["Properties"]["MaximumRetryAttempts"] == 0
