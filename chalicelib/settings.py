@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from chalicelib.datasets.iris import absolute_iri
+from chalicelib.iris import absolute_iri
 
 VERSION = "0.1.0"
 

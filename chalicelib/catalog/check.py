@@ -17,8 +17,8 @@ from rdflib import RDF, SH, XSD, BNode, Graph, Literal, Namespace, URIRef
 from rdflib.term import Node
 
 from chalicelib.datasets.dates import is_written_as
-from chalicelib.datasets.iris import LEGAL
 from chalicelib.datasets.vocabularies import SNAPSHOT
+from chalicelib.iris import LEGAL
 
 from . import rules
 from .rdf import PREFIXES, read

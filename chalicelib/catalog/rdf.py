@@ -17,7 +17,7 @@ import rdflib
 from rdflib import RDF, XSD, Graph, Literal, URIRef
 from rdflib.term import Node
 
-from chalicelib.datasets.iris import LEGAL
+from chalicelib.iris import LEGAL
 
 # rdflib logs each ill-typed literal with its text and a traceback; the report says it better, and logs hold no content.
 logging.getLogger("rdflib.term").setLevel(logging.CRITICAL)

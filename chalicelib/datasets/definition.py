@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
+from chalicelib.iris import LINKS, absolute_iri, mailbox
+
 from . import Fault, Invalid, vocabularies
 from .dates import datatype_of
-from .iris import LINKS, absolute_iri, mailbox
 
 Format = Literal["csv", "json", "xml"]
 ColumnType = Literal[

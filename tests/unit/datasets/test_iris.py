@@ -1,6 +1,6 @@
 import pytest
 
-from chalicelib.datasets.iris import LINKS, absolute_iri, mailbox
+from chalicelib.iris import LINKS, absolute_iri, mailbox
 
 
 @pytest.mark.parametrize(
