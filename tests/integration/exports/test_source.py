@@ -8,7 +8,7 @@ from psycopg.conninfo import make_conninfo
 
 from chalicelib.exports import Column, LocalFile, Relation, SourceError, export
 
-from .test_records import files_of, quiet
+from .test_records import READERS, files_of, quiet
 
 A = [Column("a", "integer", "a")]
 
@@ -230,18 +230,18 @@ def test_the_beat_goes_on_while_the_source_has_nothing_to_say_and_can_stop_it(so
 
 
 def test_OD_66_records_are_counted_alike_in_the_result_the_progress_and_every_file(source, tmp_path):
-    source.run("create table open.t as select g as a from generate_series(1, 200000) g")
+    source.run("create table open.t as select g as a from generate_series(1, 50000) g")
     beats = []
 
     exported, contents = files_of(
         Relation(source.dsn, "open.t", None, A), tmp_path, lambda **progress: beats.append(progress)
     )
 
-    assert exported.records == 200_000
-    assert contents["csv"].count(b"\n") - 1 == contents["json"].count(b'{"a":') == contents["xml"].count(b"<record>")
-    assert contents["csv"].count(b"\n") - 1 == 200_000
+    assert exported.records == 50_000
+    for name, read in READERS.items():  # each of them several batches long
+        assert [record["a"] for record in read(contents[name])] == [str(n) for n in range(1, 50_001)], name
     written = sum(file.bytes for file in exported.files)
-    assert beats[-1] == {"records": 200_000, "bytes": written, "total": 200_000}
+    assert beats[-1] == {"records": 50_000, "bytes": written, "total": 50_000}
     for name in ("records", "bytes"):
         counts = [beat[name] for beat in beats]
         assert counts == sorted(counts)
