@@ -33,12 +33,11 @@ def restored() -> None:
     """After a restore of the database: lift its numbers above those that the outside has seen.
 
     A backup is older than the world. Object storage and the triple store know fences and versions that were given out
-    since; given out again, they would be refused, or overwrite what they must not. Run it before the functions go on.
+    since; given out again, they would be refused, or overwrite what they must not. Run it while no function does: a
+    pause isn't enough, for the restored database knows nothing of it.
 
-    Examples:
-      leaseway pause '*'
+    Example:
       leaseway restored
-      leaseway resume '*'
     """
     from .restored import lift
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -177,23 +177,42 @@ def _progress(quiet: bool) -> Iterator[Say]:
 
         yield line
     else:
-        with Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            console=out,
-        ) as bar:
-            task = bar.add_task("asking", total=None)
+        with _Bar(out) as bar:
+            yield bar.move
 
-            def move(status: Mapping[str, Any]) -> None:
-                progress = status.get("progress") or {}
-                done, total = progress.get("records") or 0, progress.get("total")
-                if status["status"] not in UNFINISHED:
-                    done = total = total or done or 1
-                bar.update(task, description=doing(status), total=total, completed=done)
 
-            yield move
+class _Bar(Progress):
+    """State, bar, records, bytes and elapsed time; below it what the job waits for."""
+
+    def __init__(self, out: Console) -> None:
+        names = ("state", "done", "size")
+        state, done, octets = (TextColumn("{task.fields[" + name + "]}") for name in names)
+        columns = (SpinnerColumn(), state, BarColumn(bar_width=16), done, octets, TimeElapsedColumn())
+        self._waits = ""
+        super().__init__(*columns, console=out)
+        self._task = self.add_task("", total=None, state="", done="", size="")
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Give rich what to draw."""
+        yield self.make_tasks_table(self.tasks)
+        if self._waits:
+            yield Text(f"  {self._waits}", style="dim")
+
+    def move(self, status: Mapping[str, Any]) -> None:
+        """Show a newer status."""
+        progress = status.get("progress") or {}
+        done, total = progress.get("records") or 0, progress.get("total")
+        ended = status["status"] not in UNFINISHED
+        attempt = f" (attempt {status['attempts']})" if (status.get("attempts") or 0) > 1 else ""
+        self._waits = waits(status)
+        self.update(
+            self._task,
+            total=(total or done or 1) if ended else total,
+            completed=(total or done or 1) if ended else done,
+            state=f"{status['state']}{attempt}",
+            done=f"{amount(done)}{f' of {amount(total)}' if total else ''} records" if done else "",
+            size=size(progress.get("bytes")) if progress.get("bytes") else "",
+        )
 
 
 def dataset_status(document: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
+from chalicelib import codes
 from chalicelib.cli import leaseway
 
 ROOT = Path(__file__).parents[3]
@@ -32,6 +33,12 @@ def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?://)([^)#]+)\)", document.read_text())
 
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_operating_explains_every_failure_in_the_words_of_its_code() -> None:
+    text = (ROOT / "docs" / "operating.md").read_text()
+
+    assert [c for c, f in codes.FAILURES.items() if f"| `{c}` | {f.sentence} | {f.remedy} |" not in text] == []
 
 
 def test_every_decision_is_in_the_index() -> None:

@@ -1,0 +1,50 @@
+"""How progress looks on a terminal of 80 columns, and that it says what it waits for."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from chalicelib.cli import show
+from chalicelib.cli.remote import Refused
+
+from .conftest import status
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+    written = StringIO()
+    out = Console(file=written, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(show, "console", lambda: out)
+    return written
+
+
+def test_the_bar_shows_state_records_bytes_and_what_it_waits_for(terminal: StringIO) -> None:
+    half = {"records": 168_388, "bytes": 144_000_000, "total": 336_776}
+    waiting = {"code": "storage_unreachable", "since": "2026-11-29T02:00:00Z", "until": "2026-11-29T02:10:00Z"}
+
+    with show._Bar(show.console()) as bar:
+        bar.move(status("GET_DATA", progress=half, attempts=2, waiting_for=waiting))
+        bar.refresh()
+        drawn = terminal.getvalue()
+        bar.move(status("PUBLISHED", progress=half | {"records": 336_776}))
+
+    lines = [line.strip() for line in drawn.replace("\r", "\n").splitlines()]
+    assert any(
+        "GET_DATA (attempt 2)" in line and "168,388 of 336,776 records" in line and "144.0 MB" in line for line in lines
+    )
+    assert any("waits for storage unreachable, looks again at 02:10:00" in line for line in lines)
+    assert "PUBLISHED" in terminal.getvalue().removeprefix(drawn)
+
+
+def test_a_failure_is_raised_after_the_bar(terminal: StringIO) -> None:
+    failure = {"code": "cancelled", "sentence": "Somebody cancelled it.", "details": {}}
+
+    with pytest.raises(Refused, match=r"Somebody cancelled it. \[cancelled\]"):
+        show.watch([status("REQUESTED"), status("FAILED", failure=failure)])
+
+
+def test_without_a_terminal_an_unchanged_status_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    show.watch([status("GET_DATA"), status("GET_DATA"), status("PUBLISHED")])
+
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["GET_DATA", "PUBLISHED"]
