@@ -20,7 +20,7 @@ from localstack.postgresql import is_free
 MARK = "LEASEWAY_SERVICE"
 FINGERPRINT = "LEASEWAY_SERVICE_FINGERPRINT"
 START_SECONDS = 60
-STOP_SECONDS = 15
+STOP_SECONDS = 8  # whatever is killed keeps everything it acknowledged, so patience is mere politeness
 LOG_BYTES = 20_000_000
 
 
