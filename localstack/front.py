@@ -148,7 +148,7 @@ class Front:
             ) as answer:
                 if answer.status == HTTPStatus.NOT_FOUND and "/_aws/" in target and not _of_the_app(answer.headers):
                     raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The app isn't deployed yet.")
-                response = web.StreamResponse(status=answer.status, headers=_returned(answer.headers))
+                response = web.StreamResponse(status=answer.status, headers=_returned(request.method, answer.headers))
                 await response.prepare(request)
                 if request.method != "HEAD":
                     async for block in answer.content.iter_chunked(BLOCK):
@@ -244,7 +244,7 @@ def _passed(headers: CIMultiDictProxy[str], wanted: Callable[[str], bool]) -> CI
     return CIMultiDict((k, v) for k, v in headers.items() if wanted(k.lower()) and k.lower() not in named)
 
 
-def _returned(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+def _returned(method: str, headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """The answer's headers, with those that API Gateway renamed under their own names again."""
     renamed = {name.lower().removeprefix(REMAPPED) for name in headers if name.lower().startswith(REMAPPED)}
     answer: CIMultiDict[str] = CIMultiDict()
@@ -253,6 +253,8 @@ def _returned(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
         own = low.removeprefix(REMAPPED)
         if own not in HOP_BY_HOP | REVEALING and (own != low or low not in renamed):
             answer.add(own.title() if own != low else name, value)
+    if method == "HEAD" and "content-length" not in renamed:
+        answer.popall("Content-Length", None)  # the gateway's, of the body it doesn't send; the app's is renamed
     return answer
 
 

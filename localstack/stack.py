@@ -249,11 +249,10 @@ class Stack:
                 "LAMBDA_EVENT_SOURCE_MAPPING_POLL_INTERVAL_SEC": "0.05",
                 "LAMBDA_EVENT_SOURCE_MAPPING_MAX_BACKOFF_ON_EMPTY_POLL_SEC": "0.3",
                 "SQS_CLOUDWATCH_METRICS_REPORT_INTERVAL": "5",
-                # Buckets and objects survive a restart; the app answers CORS itself.
+                # Buckets and objects survive a restart.
                 "PROVIDER_OVERRIDE_S3": "durable",
                 "S3_DURABLE_DIR": str(self.folder / "objects"),
                 "S3_DURABLE_FSYNC": "1" if self.durable else "0",
-                "DISABLE_CUSTOM_CORS_APIGATEWAY": "1",
             },
             ready=partial(_answers, f"http://127.0.0.1:{port}/_localstack/health"),
             built=_stamp(STATE / "localstack-env") + _stamp(STATE / "functions-env"),

@@ -164,6 +164,9 @@ def test_what_api_gateway_renamed_has_its_name_again_and_a_head_its_length() -> 
         assert headers["etag"] == '"x"'
         assert not [name for name in headers if name.startswith(("x-amzn-remapped", "x-localstack"))]
 
+        caller.upstream.answer = web.Response(headers={"Content-Length": "0"})
+        assert "content-length" not in (await caller.ask("HEAD", "/catalog"))[1]
+
     told(story)
 
 
