@@ -69,7 +69,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Front:
-    """Where things are."""
+    """Where things are; ``url`` is what everybody outside calls it, a proxy's address if there is one."""
 
     url: str
     upstream: str
@@ -287,8 +287,7 @@ def main(names: Iterable[str] = ("URL", "UPSTREAM", "API", "BUCKET", "REGION")) 
     told = {name.lower(): os.environ[f"FRONT_{name}"] for name in names}
     key = Credentials(os.environ["FRONT_ACCESS_KEY_ID"], os.environ["FRONT_SECRET_ACCESS_KEY"])
     front = Front(**told, key=key)
-    address = urlsplit(front.url)
-    web.run_app(application(front), host=address.hostname, port=address.port, access_log=None, print=None)
+    web.run_app(application(front), host="127.0.0.1", port=int(os.environ["FRONT_PORT"]), access_log=None, print=None)
 
 
 if __name__ == "__main__":

@@ -91,8 +91,13 @@ class Stack:
 
     @property
     def url(self) -> str:
-        """PUBLIC_URL: the front port's address."""
+        """The front port's address."""
         return f"http://127.0.0.1:{self.ports['front']}"
+
+    @property
+    def public_url(self) -> str:
+        """The base of every address given out: the front port's, or a proxy's that was named at the first start."""
+        return str(self._read("environment").get("PUBLIC_URL") or self._given.get("PUBLIC_URL") or self.url).rstrip("/")
 
     @cached_property
     def services(self) -> list[Service]:
@@ -113,6 +118,7 @@ class Stack:
     def start(self) -> None:
         """Start the services that don't run, and bring the database to the app's schema."""
         with self.alone():
+            self.keep("PUBLIC_URL", self.public_url)
             if self.postgresql:
                 self.postgresql.start()
             for service in self.services:
@@ -190,7 +196,7 @@ class Stack:
             "LEASEWAY_HEARTBEAT": "2",  # one job at a time here, and a progress bar that moves
             **self._read("environment"),
             **given,
-            "PUBLIC_URL": self.url,
+            "PUBLIC_URL": self.public_url,
             "LEASEWAY_BUCKET": BUCKET,
             "LEASEWAY_TRIPLE_STORE_UPDATE_URL": f"{oxigraph}/update",
             "LEASEWAY_TRIPLE_STORE_QUERY_URL": f"{oxigraph}/query",
@@ -202,7 +208,7 @@ class Stack:
     def _migrate(self) -> None:
         from chalicelib.db import migrate
 
-        migrate(self._dsn, self.url)
+        migrate(self._dsn, self.public_url)
         if self.postgresql:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 connection.execute(
@@ -281,7 +287,8 @@ class Stack:
             environment={
                 **_inherited(self._given),
                 "PYTHONPATH": str(CHECKOUT),
-                "FRONT_URL": self.url,
+                "FRONT_PORT": str(self.ports["front"]),
+                "FRONT_URL": self.public_url,
                 "FRONT_UPSTREAM": self.endpoint,
                 "FRONT_API": self.api,
                 "FRONT_BUCKET": BUCKET,

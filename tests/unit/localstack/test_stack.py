@@ -10,7 +10,7 @@ from infra.package import CHECKOUT, STAGE
 from localstack.deploy import _Deployment
 from localstack.stack import Stack
 
-FOREIGN = ("DATABASE_URL", "LOCALSTACK_ENDPOINT", "LEASEWAY_LEASE")
+FOREIGN = ("DATABASE_URL", "PUBLIC_URL", "LOCALSTACK_ENDPOINT", "LEASEWAY_LEASE")
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,19 @@ def test_running_servers_are_used_where_the_environment_names_them(
     assert [service.name for service in stack.services] == ["oxigraph", "front"]
     assert stack.environment()["DATABASE_URL"] == "postgresql://admin@elsewhere/leaseway"
     assert stack.environment()["AWS_ENDPOINT_URL"] == "http://elsewhere:4566"
+
+
+def test_a_proxy_before_the_front_port_is_named_once_and_its_address_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBLIC_URL", "https://data.example.org/")
+    stack = Stack(tmp_path)
+    assert stack.environment()["PUBLIC_URL"] == "https://data.example.org"
+    assert stack.url.startswith("http://127.0.0.1:")
+
+    stack.keep("PUBLIC_URL", stack.public_url)  # as the first start does
+    monkeypatch.setenv("PUBLIC_URL", "https://another.example.org")
+    assert Stack(tmp_path).public_url == "https://data.example.org"
 
 
 def test_what_a_stack_told_a_command_makes_it_no_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
