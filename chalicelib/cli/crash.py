@@ -6,10 +6,9 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import click
@@ -18,9 +17,6 @@ from chalicelib.db import Database, Row, Sql, statements
 
 from . import demo, local, show
 from .remote import Refused, Remote
-
-if TYPE_CHECKING:
-    from localstack.stack import Stack
 
 SQL = statements("chalicelib.cli")
 
@@ -143,7 +139,7 @@ def _logged(line: str) -> dict[str, Any]:
 def prove(database: Database, publication: UUID, lost: int) -> None:
     """Have cleanup run, and show from the ledger and from object storage that nothing of the lost claim is left."""
     click.echo("\n3. Cleanup, which runs every 15 minutes, is asked to run now.")
-    run_function(local.stack(), "Cleanup")
+    local.run_function(local.stack(), "Cleanup")
     noted = database.run(SQL.list_ledger, publication=publication)
     show.table(
         ("claim", "what", "status", "removed", "where"),
@@ -175,15 +171,3 @@ def stored(prefix: str) -> list[str]:
     objects = client().list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     uploads = client().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", [])
     return [found["Key"] for found in objects] + [f"{found['Key']} (upload)" for found in uploads]
-
-
-def run_function(stack: "Stack", resource: str) -> None:
-    """Run a scheduled function as EventBridge does, now."""
-    from localstack.deploy import function_name
-
-    event: dict[str, object] = dict.fromkeys(("id", "account", "region", "version", "source", "detail-type"), "")
-    event |= {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "resources": [], "detail": {}}
-    name = function_name(stack, resource)
-    answer = stack.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))
-    if "FunctionError" in answer:
-        raise Refused(f"{name} failed: {answer['Payload'].read().decode()}")

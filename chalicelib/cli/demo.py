@@ -59,6 +59,7 @@ def prepare() -> Remote:
         stack.keep(SECRET, load_flights(environment["DATABASE_URL"], local.CACHE, str(password)))
     with step("the app is deployed: API, workers, scheduled functions"):
         deploy(stack)
+        local.catch_up(stack)
     with step("connection, source, tokens and definition are registered"):
         _, database = local.administer()
         add_connection(database, CONNECTION, SECRET)

@@ -1,7 +1,9 @@
 """What a command works with: the Leaseway of LEASEWAY_URL, or else the stack of this checkout."""
 
+import json
 import os
 import sys
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,3 +87,21 @@ def _keep(file: Path, token: str) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as kept:
         kept.write(token + "\n")
+
+
+def run_function(stack: "Stack", resource: str) -> None:
+    """Run a scheduled function of the local stack as EventBridge does, now."""
+    from localstack.deploy import function_name
+
+    event: dict[str, object] = dict.fromkeys(("id", "account", "region", "version", "source", "detail-type"), "")
+    event |= {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "resources": [], "detail": {}}
+    name = function_name(stack, resource)
+    answer = stack.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))
+    if "FunctionError" in answer:
+        raise Refused(f"{name} failed: {answer['Payload'].read().decode()}")
+
+
+def catch_up(stack: "Stack") -> None:
+    """Recover and catch up at once after a time without power; the rules begin only a minute after their deployment."""
+    for resource in ("Recovery", "CatchUp"):
+        run_function(stack, resource)

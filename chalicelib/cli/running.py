@@ -17,6 +17,7 @@ def up() -> None:
     stack.up()
     _, database = local.administer()
     local.keep_tokens(database)
+    local.catch_up(stack)
     click.echo(f"Up at {stack.url}")
 
 

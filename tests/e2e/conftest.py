@@ -11,7 +11,7 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from chalicelib.cli.crash import run_function
+from chalicelib.cli.local import run_function
 from localstack.stack import Stack
 
 ROOT = Path(__file__).parents[2]
