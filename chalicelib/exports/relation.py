@@ -97,11 +97,15 @@ class File:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export made: every file holds ``records`` records; ``removed`` characters had no place in XML."""
+    """What an export made: every file holds ``records`` records; ``removed`` characters had no place in XML.
+
+    ``unpublished`` are the relation's columns that aren't among the published ones.
+    """
 
     records: int
     files: list[File]
     removed: int
+    unpublished: list[str]
 
 
 def export(
@@ -146,7 +150,7 @@ def export(
                 raise
             files.append(File(name, target.key, stored.bytes, stored.sha256, stored.etag, format_.media_type))
         beat(records=total, bytes=sum(file.bytes for file in files), total=total)
-    return Exported(total, files, removed)
+    return Exported(total, files, removed, source.unpublished)
 
 
 @contextmanager
@@ -176,6 +180,7 @@ def _snapshot(relation: Relation) -> Iterator["_Source"]:
 class _Source:
     def __init__(self, connection: psycopg.Connection, relation: Relation, name: str):
         self.name = name
+        self.unpublished: list[str] = []
         self._connection = connection
         self._columns = relation.columns
         if relation.query is not None:
@@ -208,6 +213,11 @@ class _Source:
         for column, oid in zip(self._columns, described, strict=True):
             if not TYPES[column.type].takes(*types[oid]):
                 raise self._changed(column)
+        published = {column.source for column in self._columns}
+        # A reader that was granted single columns may not ask for all of them, and needn't.
+        with suppress(psycopg.errors.InsufficientPrivilege), self._connection.transaction():
+            every = self._connection.execute(f"select * from {self._from} as source limit 0", binary=True).description
+            self.unpublished = [column.name for column in every or [] if column.name not in published]
 
     def _changed(self, column: Column, sqlstate: str | None = None) -> SourceError:
         return SourceError("source_changed", sqlstate, relation=self.name, column=column.source)

@@ -51,6 +51,7 @@ def export_records(job: Leased[ExportSubject]) -> Advance:
     return Advance(
         keep=rows,
         records=exported.records,
+        unpublished=exported.unpublished,
         files=[
             {
                 "format": file.format,

@@ -89,6 +89,24 @@ def test_a_dropped_column_is_named(source, tmp_path):
         assert error.details == {"sqlstate": "42703", "relation": relation.relation or "query", "column": "b"}
 
 
+def test_a_column_nobody_asked_for_is_named_and_not_published(source, tmp_path):
+    source.run("create table open.t (a int, new text)")
+    query = Relation(source.dsn, None, "select a, 1 as more from open.t", A)
+
+    assert export(Relation(source.dsn, "open.t", None, A), [], None, beat=quiet).unpublished == ["new"]
+    assert export(query, [], None, beat=quiet).unpublished == ["more"]
+    assert files_of(Relation(source.dsn, "open.t", None, A), tmp_path)[1]["csv"] == b"a\n"
+
+
+def test_a_reader_of_single_columns_reads_those(source, tmp_path):
+    source.run("create table open.t (a int, private text)")
+    source.run(f"revoke select on open.t from {source.name}")
+    source.run(f"grant select (a) on open.t to {source.name}")
+
+    assert export(Relation(source.dsn, "open.t", None, A), [], None, beat=quiet).unpublished == []
+    assert files_of(Relation(source.dsn, "open.t", None, A), tmp_path)[1]["csv"] == b"a\n"
+
+
 def test_a_column_missing_inside_the_query_is_not_blamed_on_one_of_ours(source, tmp_path):
     error = refusal(Relation(source.dsn, None, "select 1 as a\nwhere nope > 1", A), tmp_path)
 
