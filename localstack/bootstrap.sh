@@ -71,7 +71,7 @@ unset VIRTUAL_ENV CONDA_PREFIX UV_PYTHON PYTHONPATH PYTHONHOME
 
 if [ -z "$python" ]; then
     echo "Fetching Python 3.13"
-    "$uv" python install --quiet --no-bin 3.13 ||
+    "$uv" python install --no-bin 3.13 ||
         fail "Python 3.13 couldn't be fetched: install it yourself (e.g. apt install python3.13, pyenv install 3.13)."
     python=$(python313)
 fi
