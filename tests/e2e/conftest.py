@@ -57,7 +57,7 @@ def run(stack: Stack, environment: dict[str, str]) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=300,
             check=False,
         )
         assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"

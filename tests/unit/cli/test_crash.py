@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from chalicelib.cli import crash
 from chalicelib.cli.crash import Story
-from chalicelib.cli.remote import Remote
+from chalicelib.cli.remote import Refused, Remote
 
 from .conftest import JOB, Server, status
 
@@ -63,3 +64,20 @@ def test_what_repeats_itself_is_told_once(
 
     told = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(line[2], line[-1]) for line in told] == [("claimed", "1"), ("waiting", "1"), ("claimed", "3")]
+
+
+def test_a_file_of_the_lost_claim_that_is_left_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ledger:
+        def run(self, *_: object, **__: object) -> list[dict[str, Any]]:
+            row = {"job_id": JOB, "kind": "s3_object", "locator": {"key": "k"}, "status": "kept", "removed_at": None}
+            return [row | {"claim_id": 13}]
+
+    kept, left = f"exports/{JOB}/14/flights.csv", f"exports/{JOB}/13/flights.csv (upload)"
+    monkeypatch.setattr(crash.local, "stack", lambda: None)
+    monkeypatch.setattr(crash.local, "run_function", lambda *_: None)
+
+    monkeypatch.setattr(crash, "stored", lambda _: [kept])
+    crash.prove(Ledger(), UUID(JOB), 13)  # type: ignore[arg-type]
+    monkeypatch.setattr(crash, "stored", lambda _: [kept, left])
+    with pytest.raises(Refused, match="Of the lost claim 13 is left"):
+        crash.prove(Ledger(), UUID(JOB), 13)  # type: ignore[arg-type]

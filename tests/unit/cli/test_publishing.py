@@ -60,6 +60,14 @@ def test_publish_wait_ends_with_1_and_the_sentence_of_the_failure(server: Server
     assert "The source's login may not read it. [source_denied: relation r]" in result.stderr
 
 
+def test_a_drop_is_accepted(server: Server, run: Run) -> None:
+    server.tell(
+        f"{PUBLICATIONS}?accept_drop=true", status("REQUESTED"), 202, Location=f"{server.url}/publications/{JOB}"
+    )
+
+    assert run("publish", "flights", "--accept-drop").exit_code == 0
+
+
 def test_publish_wait_outlasts_a_server_that_restarts(server: Server, run: Run, pauses: list[float]) -> None:
     accepted(server)
     server.tell(LOOK, "<html>bad gateway</html>", 502)
@@ -220,7 +228,13 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
         "GET /datasets/flights/status",
         {
             "dataset": "flights",
-            "version": {"number": 4, "issued_at": "2026-11-28T02:00:20Z", "records": 336_776, "definition_revision": 2},
+            "version": {
+                "number": 4,
+                "issued_at": "2026-11-28T02:00:20Z",
+                "records": 336_776,
+                "unpublished_columns": ["gate", "seats"],
+                "definition_revision": 2,
+            },
             "definition": {"revision": 3, "created_at": "2026-11-28T12:00:00Z"},
             "schedule": {
                 "cadence": {"every": "week", "on": "sunday", "at": "02:00", "zone": "Europe/Berlin"},
@@ -242,6 +256,7 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
     for part in (
         "4, 336,776 records, published 2026-11-28 02:00 UTC",
         "revision 2 is published, 3 is the newest",
+        "gate, seats: columns of the source that the definition doesn't name",
         "every week on sunday at 02:00 Europe/Berlin",
         "GET_DATA, attempt 2, waits for source unreachable, looks again at 02:11:00",
         "Object storage doesn't answer. [storage_unreachable]",
