@@ -77,6 +77,8 @@ class Commands(click.Group):
 def _sentence(error: Exception) -> str:
     """Explain an exception: by its own message, or by where to find more."""
     kind = type(error)
+    if isinstance(error, ModuleNotFoundError):
+        return f"This command works beside the database and needs {error.name}: `pip install -r requirements.txt`."
     if kind.__module__.startswith(("chalicelib.", "localstack.")):
         return str(error) or (kind.__doc__ or kind.__name__).splitlines()[0]
     return f"{kind.__name__}: {error} (LEASEWAY_TRACE=1 shows where)"

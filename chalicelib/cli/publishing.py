@@ -34,8 +34,9 @@ dataset_argument = click.argument("dataset", type=DatasetId())
 @click.command()
 @dataset_argument
 @click.option("--wait", is_flag=True, help="Show progress until it has ended; a failure exits with 1.")
+@click.option("--accept-drop", is_flag=True, help="However few records there are: it is right so, this once.")
 @machine
-def publish(dataset: str, wait: bool, machine: bool) -> None:
+def publish(dataset: str, wait: bool, accept_drop: bool, machine: bool) -> None:
     """Publish DATASET: a new version of its files and its catalogue entry.
 
     The server answers at once and does the work later. Where a publication of the dataset is active already, it is that
@@ -45,9 +46,11 @@ def publish(dataset: str, wait: bool, machine: bool) -> None:
       leaseway publish flights
       leaseway publish flights --wait
       leaseway publish flights --wait --json > status.json
+      leaseway publish flights --accept-drop
     """
     server = remote()
-    answer = server.ask("POST", f"/datasets/{dataset}/publications", json={})
+    accept = "true" if accept_drop else None
+    answer = server.ask("POST", f"/datasets/{dataset}/publications", json={}, accept_drop=accept)
     status = answer.json()
     if not wait:
         if machine:

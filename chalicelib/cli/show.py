@@ -239,6 +239,10 @@ def dataset_status(document: Mapping[str, Any]) -> None:
             ("last run", moment(schedule.get("last_due_at"))),
             ("not run", (schedule.get("last_refusal") or {}).get("sentence")),
         ]
+    if left_out := (version or {}).get("unpublished_columns"):
+        more = f" and {len(left_out) - 10} more" if len(left_out) > 10 else ""
+        columns = ", ".join(left_out[:10])
+        rows.insert(3, ("not published", f"{columns}{more}: columns of the source that the definition doesn't name"))
     if active:
         rows[-1] = ("active", f"{active['pipeline']} {active['id']}")
         rows += [

@@ -1,5 +1,6 @@
 """Commands beside the database: what they refuse without one, and what `restored` finds outside."""
 
+import sys
 from collections.abc import Iterator
 
 import boto3
@@ -51,6 +52,15 @@ def test_a_database_that_is_away_is_one_sentence(no_database: None, command: tup
 )
 def test_wrong_usage_is_2_and_needs_no_database(no_database: None, command: tuple[str, ...]) -> None:
     assert invoke(*command).exit_code == 2
+
+
+def test_where_the_app_is_not_installed_the_command_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "chalicelib.db", None)
+
+    result = invoke("migrate")
+
+    assert result.exit_code == 1
+    assert "pip install -r requirements.txt" in result.stderr
 
 
 @pytest.fixture
