@@ -52,6 +52,7 @@ PIPELINES = {
             coalesces=True,
             pin="tests.toy:pin",
         ),
+        pipeline("tour", "LOAD", "DRIVE", "UNLOAD", done="TOURED"),
         pipeline("recall", "FETCH_BACK", done="RECALLED", conflict_key="parcel:{subject.name}"),
         pipeline("post", "READ", done="POSTED", request=Letter),
         pipeline("crawl", "CRAWL", done="CRAWLED", queue="fetch", progress_restores_attempts=True),

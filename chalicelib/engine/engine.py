@@ -203,7 +203,9 @@ class Engine:
         keeping.check_clock(self._around, event_time)
         counts = Counts()
         keeping.catch_up(self._around, self._start_scheduled, counts)
-        keeping.finish_run(self._around, "catch_up", counts)
+        # A run that met another one hasn't finished; and its mark would take that one's lock away from it.
+        if "in_other_hands" not in counts.by:
+            keeping.finish_run(self._around, "catch_up", counts)
         return counts.by
 
     def _start_scheduled(self, tx: Sql, name: str, wanted: dict[str, Any], schedule: str) -> Accepted:

@@ -82,6 +82,7 @@ create table engine.job (
     constraint act_by_is_not_after_the_deadline check (locked_until <= deadline_at),
     constraint claim_has_an_owner check (
         case when finished_at is null then (claim_id is null) = (lease_owner is null) else lease_owner is null end),
+    constraint finished_keeps_its_fence check (finished_at is null or claim_id is not null),
     constraint attempts_are_capped check (attempts between 0 and 3),
     constraint requested_has_an_attempt_left check (state <> 'REQUESTED' or attempts < 3),
     constraint requested_is_unowned check (state <> 'REQUESTED' or claim_id is null),

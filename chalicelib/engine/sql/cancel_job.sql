@@ -6,7 +6,6 @@ with doomed as materialized (
     select id
       from engine.job
      where id = %(job_id)s
-       and finished_at is null
        and claim_id is null
        for update
 )
@@ -27,8 +26,7 @@ with doomed as materialized (
     update engine.job
        set cancel_requested_at = coalesce(cancel_requested_at, engine.clock())
      where id = %(job_id)s
-       and finished_at is null
-       and claim_id is not null
+       and lease_owner is not null
     returning id, cancel_requested_at, state, claim_id, attempts
 )
 , event as (

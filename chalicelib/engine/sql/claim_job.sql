@@ -12,7 +12,6 @@ with clock as materialized (
       from engine.job as job
      where id = %(job_id)s
        and queue = %(queue)s
-       and finished_at is null
        and (lease_owner = %(ask)s and locked_until > (select now from clock)
             or claim_id is null
                and run_at <= (select now from clock)

@@ -8,7 +8,6 @@ update engine.job
        total        = coalesce(%(total)s, total)
  where id = %(job_id)s
    and claim_id = %(claim_id)s
-   and finished_at is null
    and locked_until > engine.clock()
 returning extract(epoch from locked_until - engine.clock())::float8 as seconds
         , cancel_requested_at is not null as cancelled

@@ -6,7 +6,6 @@ with doomed as materialized (
       from engine.job
      where id = %(job_id)s
        and claim_id = %(claim_id)s
-       and finished_at is null
        and locked_until > engine.clock()
        for update
 )

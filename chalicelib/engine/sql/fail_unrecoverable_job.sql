@@ -5,7 +5,6 @@ with doomed as materialized (
     select id
       from engine.job
      where id = %(job_id)s
-       and finished_at is null
        and locked_until <= engine.clock()
        for update
       skip locked

@@ -12,7 +12,6 @@ with overdue as materialized (
                 when claim_id is not null and attempts >= 3       then 'attempts_exhausted' end as code
       from engine.job as job
      where id = %(job_id)s
-       and finished_at is null
        and locked_until <= engine.clock()
        and (claim_id is not null or not exists (select from engine.pause where pipeline in (job.pipeline, '*')))
        for update of job

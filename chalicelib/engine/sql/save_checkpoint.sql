@@ -6,6 +6,5 @@ update engine.job
        attempts   = case when %(restores_attempts)s then 1 else attempts end
  where id = %(job_id)s
    and claim_id = %(claim_id)s
-   and finished_at is null
    and locked_until > engine.clock()
 returning attempts

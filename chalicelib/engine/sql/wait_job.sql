@@ -6,7 +6,6 @@ with held as materialized (
       from engine.job
      where id = %(job_id)s
        and claim_id = %(claim_id)s
-       and finished_at is null
        and locked_until > engine.clock()
        and cancel_requested_at is null
        for update

@@ -69,6 +69,14 @@ def test_what_steps_keep_by_name_stays_and_the_rest_is_garbage_at_the_end(engine
     assert ledger(engine) == {"csv": "kept", "scratch": "garbage", "graph": "kept", "staging": "garbage"}
 
 
+def test_a_step_leaves_alone_what_the_steps_before_it_keep(engine):
+    job = engine.accept("tour", Parcel(name="t")).job.id
+    for state in ("LOAD", "DRIVE", "UNLOAD"):
+        behaviour[state] = writes(state)
+    assert work(engine, job) == "finished"
+    assert ledger(engine) == {"LOAD": "kept", "DRIVE": "kept", "UNLOAD": "kept"}
+
+
 def test_a_finish_in_a_transaction_keeps_by_name_too(engine, job):
     def ship(leased):
         kept = leased.note("s3_object", {"key": "graph"})

@@ -86,6 +86,7 @@ def test_an_unowned_job_is_cancelled_at_once(engine):
     job = engine.accept("delivery", Parcel(name="a")).job.id
     assert engine.cancel(job) == "cancelled"
     assert engine.failure(job).code == "cancelled"
+    assert kinds(engine, job) == ["accepted", "failed"]
     assert engine.cancel(job) == "failed"
     assert work(engine, job) == "nothing"
     assert engine.db.run("select * from engine.outbox") == []

@@ -11,13 +11,14 @@ from chalicelib.engine.lease import sql
 
 FULL = """
 insert into engine.job (pipeline, queue, conflict_key, subject, state, queue_budget, run_budget, accepted_at, run_at
-                      , locked_until, deadline_at, finished_at)
+                      , locked_until, deadline_at, finished_at, claim_id)
 select 'delivery', 'work', 'parcel:' || n, '{}', case when done then 'DELIVERED' else 'REQUESTED' end, '24 h', '6 h'
      , now
      , case when not done then now - n * interval '1 s' end
      , case when not done then now + n * interval '1 s' end
      , case when not done then now + interval '30 h' end
      , case when done then now end
+     , case when done then n end
   from generate_series(1, 20000) as n, lateral (select n > 4000 as done, engine.clock() as now) as t;
 insert into engine.outbox (job_id, queue, run_at, send_at)
 select id, queue, run_at, now + interval '1 h' from engine.job, lateral (select engine.clock() as now) as t

@@ -73,7 +73,7 @@ def test_T28_the_schema_itself_refuses_a_finished_row_with_a_payload(engine, dat
     with pytest.raises(psycopg.errors.CheckViolation, match="finished_has_no_payload"):
         database.run(
             "update engine.job set finished_at = engine.clock(), run_at = null, locked_until = null, "
-            "deadline_at = null where id = %(job)s",
+            "deadline_at = null, claim_id = 1 where id = %(job)s",
             job=job,
         )
 
@@ -84,7 +84,11 @@ def test_T28_the_schema_itself_refuses_a_finished_row_with_a_payload(engine, dat
         ("unfinished_has_its_times", "run_at = null"),
         ("unfinished_has_its_times", "locked_until = null"),
         ("unfinished_has_its_times", "deadline_at = null"),
-        ("unfinished_has_its_times", "finished_at = engine.clock()"),
+        ("unfinished_has_its_times", "finished_at = engine.clock(), claim_id = 1, state = 'PACK'"),
+        (
+            "finished_keeps_its_fence",
+            "finished_at = engine.clock(), run_at = null, locked_until = null, deadline_at = null",
+        ),
         ("act_by_is_not_after_the_deadline", "locked_until = deadline_at + interval '1 s'"),
         ("claim_has_an_owner", "claim_id = 1, state = 'PACK'"),
         ("claim_has_an_owner", "lease_owner = uuidv7()"),

@@ -1,0 +1,129 @@
+"""Two at one row at the same moment: who comes second sees what the first one did, or waits for it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chalicelib.db import Database
+from chalicelib.engine import LeaseLost, Outcome
+from chalicelib.engine.lease import sql
+from tests.integration.engine.test_leases import STALE_WRITES
+from tests.toy import Parcel, take
+
+
+@pytest.fixture
+def other(dsn):
+    """Somebody else's connection."""
+    database = Database(dsn)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def meanwhile(admin_database_dsn):
+    """Start something that has to wait for a lock; returns once it waits."""
+    watcher = Database(admin_database_dsn)
+    with ThreadPoolExecutor(1) as pool:
+
+        def start(act):
+            future = pool.submit(act)
+            while not watcher.one(
+                "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            ):
+                assert not future.done(), "it did not wait"
+            return future
+
+        yield start
+    watcher.close()
+
+
+@pytest.fixture
+def job(engine):
+    return engine.accept("delivery", Parcel(name="a")).job.id
+
+
+def steal(tx, job):
+    """What a claim does after a recovery, in one go: the lock, the new fence; the lease is not even over."""
+    tx.run("select from engine.job where id = %(job)s for update", job=job)
+    tx.run("update engine.job set claim_id = engine.next_claim(), lease_owner = uuidv7() where id = %(job)s", job=job)
+
+
+@pytest.mark.parametrize("act", STALE_WRITES)
+def test_T01_a_claim_that_is_taken_away_at_this_moment_is_waited_for_and_then_lost(
+    engine, database, other, meanwhile, job, act
+):
+    stale = take(engine, job)
+
+    def write():
+        with database.transaction() as tx:
+            STALE_WRITES[act](stale, tx)
+
+    with other.transaction() as tx:
+        steal(tx, job)
+        written = meanwhile(write)
+    with pytest.raises(LeaseLost):
+        written.result()
+    assert engine.job(job).state == "PACK"
+    assert engine.job(job).claim_id != stale.claim_id
+    assert engine.job(job).claim_id is not None
+    assert database.run("select * from engine.ledger") == []
+    assert [event["kind"] for event in engine.history(job)] == ["accepted", "claimed"]
+
+
+def test_a_claim_cannot_be_taken_away_while_its_owner_holds_it_and_its_heartbeat_passes(
+    engine, clock, other, dsn, job, meanwhile
+):
+    leased = take(engine, job, seconds=60)
+    with other.transaction() as tx:
+        leased.hold(tx)
+        leased.heartbeat(force=True)  # another connection, as a thread of the same worker would have
+        clock.advance("2 min")
+        assert engine.recover() == {"in_other_hands": 1, "sent": 0}
+    assert engine.recover()["worker_lost"] == 1
+
+
+def test_a_job_that_is_claimed_at_this_moment_is_cancelled_by_its_new_owner(engine, other, job, meanwhile):
+    with other.transaction() as tx:
+        tx.run("select from engine.job where id = %(job)s for update", job=job)
+        cancelled = meanwhile(lambda: engine.cancel(job))
+        tx.run("update engine.job set claim_id = 1, lease_owner = uuidv7(), state = 'PACK', attempts = 1")
+    assert cancelled.result() is Outcome.REQUESTED
+    assert engine.job(job).cancel_requested
+
+
+def test_a_commit_that_is_still_on_its_way_is_waited_for_before_it_is_read_back(engine, other, job, meanwhile):
+    leased = take(engine, job)
+    with other.transaction() as tx:
+        leased.finish(tx)
+        arrived = meanwhile(lambda: leased._arrived("finished"))
+    assert arrived.result()["kind"] == "finished"
+
+
+def test_a_pause_ends_once_however_many_end_it(engine, clock, other, job, meanwhile):
+    before = engine.job(job).deadline_at
+    engine.pause("delivery")
+    clock.advance("1 h")
+    with other.transaction() as tx:
+        tx.run(sql.end_pause, pipeline="delivery", early=True)
+        ended = meanwhile(lambda: engine.resume("delivery"))
+    assert ended.result() is False
+    assert (engine.job(job).deadline_at - before).total_seconds() == 3600
+
+
+def test_the_end_of_a_pause_waits_for_who_is_changing_a_job_it_moves(engine, clock, other, job, meanwhile):
+    before = engine.job(job).deadline_at
+    engine.pause("delivery")
+    clock.advance("1 h")
+    with other.transaction() as tx:
+        tx.run(sql.mark_follow_up, conflict_key="parcel:a", pipeline="delivery", subject="{}")
+        ended = meanwhile(lambda: engine.resume("delivery"))
+    assert ended.result() is True
+    assert (engine.job(job).deadline_at - before).total_seconds() == 3600
+
+
+def test_two_operators_who_requeue_one_failure_make_one_job(engine, other, job, meanwhile):
+    engine.cancel(job)
+    with other.transaction() as tx:
+        tx.run(sql.lock_failure, job_id=job)
+        made = meanwhile(lambda: engine.requeue(job))
+    assert made.result().created
