@@ -55,7 +55,7 @@ def run() -> None:
     _, database = local.administer()
     location = demo.ask(server).headers["Location"]
     publication = location.rpartition("/")[2]
-    story = Story(server, {publication: "publication"})
+    story = Story(local.here("operator"), {publication: "publication"})
 
     click.echo("1. The worker dies while it exports, and the publication waits in GET_DATA.")
     export = wait_for(lambda: exporting(database, publication), "The export didn't begin.")

@@ -65,7 +65,7 @@ def prepare() -> Remote:
         add_connection(database, CONNECTION, SECRET)
         register_source(database, SOURCE, CONNECTION, relation="nyc.flights", query=None)
         local.keep_tokens(database)
-        server = local.remote()
+        server = local.here("publisher")
         server.ask("PUT", f"/datasets/{DATASET}/definition", json=definition())
     return server
 

@@ -45,21 +45,21 @@ def enter() -> "Stack":
 
 def remote() -> Remote:
     """Return the Leaseway of LEASEWAY_URL, spoken to with LEASEWAY_TOKEN; else the local one, as its operator."""
-    token = os.environ.get("LEASEWAY_TOKEN")
     if url := os.environ.get("LEASEWAY_URL"):
-        return Remote(url, token, "Check LEASEWAY_URL and the network.")
-    return Remote(stack().url, token or read_token("operator"), "`leaseway up` starts the local stack.")
+        return Remote(url, os.environ.get("LEASEWAY_TOKEN"), "Check LEASEWAY_URL and the network.")
+    return here("operator")
+
+
+def here(role: str) -> Remote:
+    """Return the Leaseway of the local stack, spoken to with its own token of that role."""
+    file = token_file(role)
+    token = file.read_text().strip() if file.exists() else None
+    return Remote(stack().url, token, "`leaseway up` starts the local stack.")
 
 
 def token_file(role: str) -> Path:
     """Where the local stack's own token of a role lies, readable by its owner alone."""
     return folder() / "tokens" / role
-
-
-def read_token(role: str) -> str | None:
-    """Read the local stack's own token of a role."""
-    file = token_file(role)
-    return file.read_text().strip() if file.exists() else None
 
 
 def administer() -> "tuple[Settings, Database]":
