@@ -77,6 +77,11 @@ FAILURES: dict[str, Code] = {
         "Change the definition, or bring the column back.",
     ),
     "source_bad_record": Code("A record can't be exported as its declared type.", "Mend the record at the source."),
+    "too_few_records": Code(
+        "The source has no records, or far fewer than are published; what is published stays.",
+        "If that is right, `leaseway publish DATASET --accept-drop` publishes it, this once;"
+        " min_records and max_drop in the definition say what is always right.",
+    ),
     "unknown_secret": Code(
         "The secret that the connection names isn't known here.", "Set the secret, then deploy and requeue it."
     ),

@@ -124,19 +124,31 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
             "issued_at": current["issued_at"],
             "age_seconds": int((health.checked_at - current["issued_at"]).total_seconds()),
             "records": current["records"],
+            "unpublished_columns": _unpublished_columns(call, current),
             "definition_revision": current["definition_revision"],
             "links": {"self": call.url(f"/datasets/{dataset}/versions/{current['number']}")},
         },
         "definition": {"revision": definition["revision"], "created_at": definition["created_at"]},
         "schedule": schedule and schedule_document(call, schedule),
         "active": active and status_document(call, active),
-        "failure": failure and status_document(call, failure) | {"command": f"leaseway publish {dataset}"},
+        "failure": failure and status_document(call, failure) | {"command": _mending(failure, dataset)},
         "pause": pause and asdict(pause),
         "last_finished": _last_finished(health),
         "health": {"ok": health.ok, "reasons": health.reasons},
         "checked_at": health.checked_at,
         "links": {"self": call.url(f"/datasets/{dataset}/status"), "dataset": call.url(f"/datasets/{dataset}")},
     }
+
+
+def _unpublished_columns(call: Call, version: Row) -> list[str]:
+    """The source's columns that the version leaves out: new ones, perhaps."""
+    publication = call.engine.job(version["job_id"])
+    return publication.result.get("unpublished", []) if publication else []
+
+
+def _mending(failure: Failure, dataset: str) -> str:
+    accept = " --accept-drop" if failure.code == "too_few_records" else ""
+    return f"leaseway publish {dataset}{accept}"
 
 
 def _waiting_for(call: Call, job: Job) -> Document | None:

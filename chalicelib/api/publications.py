@@ -7,7 +7,7 @@ from chalicelib.security import Role
 
 from .documents import accepted, status_answer
 from .problems import not_found
-from .requests import job_id, json_object, no_members, query
+from .requests import choice, job_id, json_object, no_members, query
 from .routing import Api, Call
 
 
@@ -16,10 +16,13 @@ def register(api: Api) -> None:
 
     @api.route("/datasets/{dataset}/publications", "POST", role=Role.PUBLISHER)
     def post_publication(call: Call, dataset: str) -> Response:
-        """Publish a dataset; 202 with the job that does it, which may be one that is active already."""
-        query(call.request)
+        """Publish a dataset; 202 with the job that does it, which may be one that is active already.
+
+        With ``?accept_drop=true`` however few records there are.
+        """
+        accept_drop = choice(query(call.request, "accept_drop"), "accept_drop", ("true", "false")) == "true"
         no_members(json_object(call.request))
-        return accepted(call, pipelines.publish(call.engine, call.db, dataset).job)
+        return accepted(call, pipelines.publish(call.engine, call.db, dataset, accept_drop=accept_drop).job)
 
     @api.route("/publications/{job}", "GET", role=Role.READER)
     def get_publication(call: Call, job: str) -> Response:

@@ -6,10 +6,12 @@ addresses are brought into one spelling first: the same content has the same can
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -216,6 +218,8 @@ class Definition(_Part):
     )
     tier: Annotated[str, AfterValidator(_tier)] = "base"
     columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
+    min_records: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    max_drop: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
     @field_validator("description")
     @classmethod
@@ -253,6 +257,15 @@ class Definition(_Part):
         except ValidationError as error:
             raise Invalid([_fault(each) for each in error.errors(include_url=False)[:TOLD]]) from None
 
+    def fewest(self, published: int | None) -> int:
+        """The fewest records a new version may have; ``published`` is how many the current one has, if there is one.
+
+        One, and half of what is published, unless ``min_records`` and ``max_drop`` say otherwise.
+        """
+        least = 1 if self.min_records is None else self.min_records
+        drop = Fraction("0.5" if self.max_drop is None else str(self.max_drop))  # as written: 0.7 leaves 3 of 10, not 4
+        return max(least, math.ceil((published or 0) * (1 - drop)))
+
     def as_json(self) -> dict[str, Any]:
         """The canonical content: codes, defaults filled in, nothing that isn't said."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -276,6 +289,9 @@ _KINDS: Mapping[str, str] = {
     "list_type": "must be a list",
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a number",
 }
 _EXAMPLES: Mapping[str, str] = {
     "title": 'e.g. {"en": "Flights", "de": "Flüge"}',
@@ -289,6 +305,8 @@ _EXAMPLES: Mapping[str, str] = {
     "source": "the name of a registered source",
     "columns": 'the columns to publish, e.g. [{"name": "year", "type": "integer"}]',
     "type": f"one of {', '.join(get_args(ColumnType))}",
+    "min_records": "the fewest records that may be published",
+    "max_drop": "the largest part of the published records that may be missing at once, from 0 to 1",
 }
 
 
@@ -307,6 +325,10 @@ def _fault(error: ErrorDetails) -> Fault:
         return Fault(path, f"is no field here; {f'did you mean {nearest[0]}?' if nearest else 'take it out'}")
     if kind == "literal_error":
         return Fault(path, f"must be one of {context['expected']}".replace("'", "").replace(" or ", ", "))
+    if kind == "greater_than_equal":
+        return Fault(path, f"can't be less than {context['ge']}")
+    if kind == "less_than_equal":
+        return Fault(path, f"can't be more than {context['le']}")
     if kind in {"too_short", "too_long", "string_too_long"}:
         least, most = context.get("min_length"), context.get("max_length")
         what = "characters" if kind.startswith("string") else "entries"

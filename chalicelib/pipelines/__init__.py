@@ -39,9 +39,10 @@ def context() -> Context:
     return Context(settings(), db, Engine(db, PIPELINES, settings(), SqsQueues(settings())))
 
 
-def publish(engine: Engine, db: Database, dataset: str) -> Accepted:
+def publish(engine: Engine, db: Database, dataset: str, *, accept_drop: bool = False) -> Accepted:
     """Accept a publication of the dataset as it is defined now, and try to wake a worker; SubjectBusy, Refusal."""
     with db.transaction() as tx:
-        accepted = engine.accept("publication", publication.pin(tx, {"dataset": dataset}), tx=tx)
+        subject = publication.pin(tx, {"dataset": dataset, "accept_drop": accept_drop})
+        accepted = engine.accept("publication", subject, tx=tx)
     engine.relay(inline_job=accepted.job.id)
     return accepted

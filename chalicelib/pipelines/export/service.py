@@ -31,6 +31,7 @@ class Export:
     bytes: int = 0
     total: int | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
+    unpublished: list[str] = field(default_factory=list)
 
 
 class DataService:
@@ -74,4 +75,5 @@ def _export(found: Job | Failure | None, age: float) -> Export:
         bytes=found.progress.bytes,
         total=found.progress.total,
         files=found.result.get("files", []),
+        unpublished=found.result.get("unpublished", []),
     )

@@ -12,7 +12,10 @@ from chalicelib.settings import settings
 
 
 class PublicationSubject(BaseModel):
-    """What is published: a dataset, as one revision of its definition and one of its source say."""
+    """What is published: a dataset, as one revision of its definition and one of its source say.
+
+    ``accept_drop``: however few records there are, somebody has said that this is right.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -20,6 +23,7 @@ class PublicationSubject(BaseModel):
     definition: int
     source: str
     source_revision: int
+    accept_drop: bool = False
 
 
 publication = Pipeline(
@@ -37,7 +41,7 @@ publication = Pipeline(
 
 
 def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
-    """The revisions that are current now, for ``{"dataset": id}``; Refusal where there is nothing to publish."""
+    """The revisions that are current now, for ``{"dataset": id}`` (and accept_drop); Refusal where there are none."""
     if not settings().catalog_configured:
         raise Refusal("catalog_not_configured", None, codes.FAILURES["catalog_not_configured"].remedy)
     dataset = str(wanted["dataset"])
@@ -52,4 +56,5 @@ def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
         definition=definition["revision"],
         source=source["name"],
         source_revision=source["revision"],
+        accept_drop=bool(wanted.get("accept_drop", False)),
     )

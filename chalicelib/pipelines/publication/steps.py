@@ -8,7 +8,7 @@ from chalicelib.catalog.entry import Facts, FileFacts, Rendered, render
 from chalicelib.catalog.store import GraphStore, StoreAway, StoreRefused
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
-from chalicelib.db import Database, statements
+from chalicelib.db import Database, Row, statements
 from chalicelib.engine import (
     Advance,
     Finished,
@@ -48,14 +48,15 @@ def get_data(job: Leased[PublicationSubject]) -> Advance | Wait:
     """
     at = context()
     kept = job.note("export", {"key": str(job.id)})
-    subject = ExportSubject(key=job.id, **job.subject.model_dump())
+    subject = ExportSubject(key=job.id, **job.subject.model_dump(exclude={"accept_drop"}))
     export = DataService(at.db, at.engine).start(subject, fence=job.claim_id)
     job.heartbeat(force=True, records=export.records, bytes=export.bytes, total=export.total or 0)
     if export.failed:
         raise PermanentFailure(export.failed, **export.details)
     if not export.done:
         return Wait(seconds=export.retry_after, waiting_for=export.waiting_for)
-    return Advance(keep=[kept], files=export.files, records=export.records)
+    _refuse_an_empty_surprise(at.db, job.subject, export.records)
+    return Advance(keep=[kept], files=export.files, records=export.records, unpublished=export.unpublished)
 
 
 def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
@@ -105,6 +106,16 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
     return Finished()
 
 
+def _refuse_an_empty_surprise(db: Database, subject: PublicationSubject, records: int) -> None:
+    """A truncated table or a load that broke off is no new version, unless somebody says that it is."""
+    if subject.accept_drop:
+        return
+    published = _of_dataset(db, subject.dataset)["current_records"]
+    minimum = _definition(db, subject).fewest(published)
+    if records < minimum:
+        raise PermanentFailure("too_few_records", records=records, minimum=minimum)
+
+
 def _definition(db: Database, subject: PublicationSubject) -> Definition:
     found = registry.definition(db, subject.dataset, subject.definition)
     assert found is not None  # a foreign key holds it
@@ -113,8 +124,7 @@ def _definition(db: Database, subject: PublicationSubject) -> Definition:
 
 def _facts(db: Database, settings: Settings, definition: Definition, job: Leased[Any]) -> Facts:
     """The version's number and what has been measured of it."""
-    at = db.one(SQL.facts_of_dataset, dataset=job.subject.dataset)
-    assert at is not None
+    at = _of_dataset(db, job.subject.dataset)
     number = at["last_version"] + 1
     base = f"{settings.public_url}/datasets/{job.subject.dataset}"
     files = [
@@ -140,6 +150,12 @@ def _facts(db: Database, settings: Settings, definition: Definition, job: Leased
         columns=len(definition.columns),
         base_url=settings.public_url,
     )
+
+
+def _of_dataset(db: Database, dataset: str) -> Row:
+    found = db.one(SQL.facts_of_dataset, dataset=dataset)
+    assert found is not None  # a foreign key holds it
+    return found
 
 
 def _replace(store: GraphStore, graph: str, entry: Rendered, fence: int) -> int | None:

@@ -89,7 +89,7 @@ def call(http, method: str, path: str, token: str | None = None, body: Any = Non
     return http.request(method, path, headers=given, body=content)
 
 
-def publish(db, engine, clock, dataset="flights"):
+def publish(db, engine, clock, dataset="flights", **result):
     """A publication that has finished, without the triple store and object storage."""
     job = pipelines.publish(engine, db, dataset).job
     leased = engine.claim("work", job=job.id, ask=uuid4(), lease=timedelta(seconds=60))
@@ -112,7 +112,7 @@ def publish(db, engine, clock, dataset="flights"):
             report={},
             triples=1,
         )
-        leased.finish(tx, version=locked["last_version"] + 1)
+        leased.finish(tx, version=locked["last_version"] + 1, **result)
     return job.id
 
 

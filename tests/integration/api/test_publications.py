@@ -193,6 +193,23 @@ def test_a_failure_that_a_later_version_mended_is_no_answer_any_more(ask, engine
     assert json.loads(ask("GET", "/datasets/flights/status").body)["failure"] is None
 
 
+def test_a_drop_is_accepted_by_who_asks_for_the_publication(ask, engine, database):
+    fail(database, engine, code="too_few_records", records=0, minimum=1)
+    assert json.loads(ask("GET", "/datasets/flights/status").body)["failure"]["command"] == (
+        "leaseway publish flights --accept-drop"
+    )
+
+    problem(ask("POST", "/datasets/flights/publications?accept_drop=yes"), 400, "bad_parameter", "accept_drop")
+    job = json.loads(ask("POST", "/datasets/flights/publications?accept_drop=true").body)["id"]
+    assert engine.job(UUID(job)).subject["accept_drop"] is True
+
+
+def test_the_source_s_columns_that_are_left_out_are_named(ask, engine, clock, database):
+    publish(database, engine, clock, unpublished=["gate"])
+
+    assert json.loads(ask("GET", "/datasets/flights/status").body)["version"]["unpublished_columns"] == ["gate"]
+
+
 def test_the_publication_is_pinned_to_the_definition_of_now(ask, engine, database):
     define(database, title={"en": "New", "de": "Neu"})
     job = json.loads(ask("POST", "/datasets/flights/publications").body)["id"]

@@ -66,8 +66,8 @@ class Office:
         with self.db.transaction() as tx:
             return registry.put_definition(tx, "trees", Definition.parse(deepcopy(DEFINITION) | changes))[0]
 
-    def publish(self) -> UUID:
-        return pipelines.publish(self.engine, self.db, "trees").job.id
+    def publish(self, *, accept_drop: bool = False) -> UUID:
+        return pipelines.publish(self.engine, self.db, "trees", accept_drop=accept_drop).job.id
 
     def work(self) -> None:
         """All that is due now; a worker that is killed stays dead, and another one goes on."""

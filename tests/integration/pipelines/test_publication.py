@@ -134,6 +134,81 @@ def test_a_publication_fails_with_its_exports_own_code(office, admin_database_ds
     assert (failure.code, failure.details["sqlstate"], failure.details["column"]) == ("source_changed", "42703", "name")
 
 
+@pytest.mark.parametrize(
+    ("published", "found", "said", "minimum"),
+    [
+        (0, 0, {}, 1),
+        (100, 0, {}, 50),
+        (100, 49, {}, 50),
+        (100, 50, {}, None),
+        (100, 80, {"max_drop": 0.1}, 90),
+        (100, 80, {"min_records": 81}, 81),
+        (100, 1, {"max_drop": 1}, None),
+        (0, 0, {"min_records": 0}, None),
+    ],
+)
+def test_no_empty_surprise(office, admin_database_dsn, published, found, said, minimum):
+    if published:
+        office.publish()
+        office.run(2)
+    before = office.files(), office.store.held(GRAPH)
+    office.define(**said)
+    leave(admin_database_dsn, found)
+    job = office.publish()
+    office.run(2)
+
+    ended = office.engine.status(job)
+    if minimum is None:
+        assert (ended.state, ended.progress.records) == ("PUBLISHED", found)
+    else:
+        assert ended.code == "too_few_records"
+        assert (ended.details["records"], ended.details["minimum"]) == (found, minimum)
+        office.run(30)
+        assert (office.files(), office.store.held(GRAPH)) == before  # nothing of it stays, nothing was replaced
+
+
+def test_a_drop_that_is_accepted_is_published_this_once_and_measured_by_from_then_on(office, admin_database_dsn):
+    office.publish()
+    office.run(2)
+    leave(admin_database_dsn, 10)
+    accepted = office.publish(accept_drop=True)
+    office.run(2)
+    assert office.engine.status(accepted).version == 2
+    assert office.engine.status(accepted).subject["accept_drop"] is True
+
+    leave(admin_database_dsn, 6)
+    usual = office.publish()
+    office.run(2)
+    assert office.engine.status(usual).version == 3
+    leave(admin_database_dsn, 0)
+    empty = office.publish()
+    office.run(2)
+    assert office.engine.status(empty).details["minimum"] == 3
+
+
+def test_a_drop_that_is_accepted_while_another_publication_runs_follows_it(office, admin_database_dsn):
+    office.publish()
+    office.run(2)
+    leave(admin_database_dsn, 0)
+    first = office.publish()
+    assert office.publish(accept_drop=True) == first
+    office.run(3)
+
+    assert office.engine.status(first).code == "too_few_records"
+    assert [version["records"] for version in registry.versions(office.db, "trees")] == [0, 100]
+
+
+def test_a_new_column_of_the_source_is_left_out_and_named(office, admin_database_dsn):
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute("alter table src.trees add column owner text")
+    job = office.publish()
+    office.run(2)
+
+    assert office.engine.status(job).result["unpublished"] == ["owner"]
+    files = {file["format"]: office.content(file["key"]) for file in registry.version(office.db, "trees", 1)["files"]}
+    assert files["csv"].startswith(b"id,name\n")
+
+
 def test_an_exports_first_attempt_dies_after_two_files_and_exactly_the_winners_files_remain(office, monkeypatch):
     complete, done = Upload.complete, []
 
@@ -333,6 +408,12 @@ def test_T28_no_row_holds_what_a_source_or_its_login_said(office, admin_database
     assert "source_unreachable" in rows
     for canary in ("canary-password", "nowhere", "postgresql://", "refused"):
         assert canary not in rows, canary
+
+
+def leave(dsn, records):
+    """So many trees are left at the source."""
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("delete from src.trees where id > %s", [records])
 
 
 def kill_at_finish(monkeypatch, times):

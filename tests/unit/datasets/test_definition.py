@@ -139,6 +139,11 @@ def test_what_is_no_object_is_refused(content):
         ({"title": {"en": "x" * 501, "de": "c"}}, "title.en", "can't have more than 500 characters"),
         ({"columns": [{"name": "a\nb", "type": "text"}]}, "columns[0].name", "can't hold a tab or a line break"),
         ({"source": 5}, "source", "must be a text"),
+        ({"min_records": -1}, "min_records", "can't be less than 0"),
+        ({"min_records": True}, "min_records", "must be a whole number, the fewest records that may be published"),
+        ({"max_drop": 50}, "max_drop", "can't be more than 1"),
+        ({"max_drop": "half"}, "max_drop", "must be a number, the largest part"),
+        ({"max_drop": float("nan")}, "max_drop", "must be a number"),
     ],
 )
 def test_a_fault_names_field_and_remedy(changes, field, sentence):
@@ -180,6 +185,25 @@ def test_each_list_tells_its_codes_and_spellings_apart():
         assert {vocabulary.code(code) for code in vocabulary.codes} == vocabulary.codes
         assert {vocabulary.code(vocabulary.iri(code)) for code in vocabulary.codes} == vocabulary.codes
         assert set(vocabulary.others.values()) <= vocabulary.codes
+
+
+@pytest.mark.parametrize(
+    ("said", "published", "fewest"),
+    [
+        ({}, None, 1),
+        ({}, 5, 3),
+        ({}, 100, 50),
+        ({"max_drop": 0.7}, 10, 3),
+        ({"max_drop": 0}, 100, 100),
+        ({"max_drop": 1}, 100, 1),
+        ({"max_drop": 1, "min_records": 0}, 100, 0),
+        ({"min_records": 0}, 100, 50),
+        ({"min_records": 80}, 100, 80),
+        ({"min_records": 80}, None, 80),
+    ],
+)
+def test_there_is_a_fewest_of_records(said, published, fewest):
+    assert definition(**said).fewest(published) == fewest
 
 
 @pytest.mark.parametrize("name", ["flights", "0", "a" * 63, "nyc-2013-"])

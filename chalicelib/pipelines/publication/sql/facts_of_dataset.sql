@@ -3,6 +3,8 @@
 -- index:  dataset_pkey, version_pkey
 select dataset.last_version
      , dataset.current_version
+     , (select records from dataset.version where version.dataset_id = dataset.id and number = current_version)
+       as current_records
      , engine.clock() as now
      , (select min(version.issued_at) from dataset.version where version.dataset_id = dataset.id) as first_issued
   from dataset.dataset
