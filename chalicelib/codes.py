@@ -66,17 +66,21 @@ FAILURES: dict[str, Code] = {
     ),
     "source_timeout": Code(
         "The source's statement time-out ended the query.",
-        "Raise the reader's statement_timeout, or make the query cheaper.",
+        "Raise the connection's time-out (`leaseway connection add … --statement-timeout`) or make the query cheaper.",
     ),
     "source_denied": Code(
         "The source's login may not read what the definition names.",
-        "GRANT SELECT on the relation and USAGE on its schema to the reader.",
+        "GRANT the connection's login the privilege that the details name (SELECT on a relation, USAGE on its schema);"
+        " what lies beneath a view, the view's owner.",
     ),
     "source_changed": Code(
         "A relation or column that the definition names is gone or has another type.",
         "Change the definition, or bring the column back.",
     ),
-    "source_bad_record": Code("A record can't be exported as its declared type.", "Mend the record at the source."),
+    "source_bad_record": Code(
+        "A record can't be exported as its declared type.",
+        "Mend the record at the source: the details name its number, as the source gives its records, and the column.",
+    ),
     "too_few_records": Code(
         "The source has no records, or far fewer than are published; what is published stays.",
         "If that is right, `leaseway publish DATASET --accept-drop` publishes it, this once;"

@@ -1,8 +1,9 @@
 """What can go wrong between a source and object storage, as codes: never a message of the source or the store."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import psycopg
 
@@ -64,17 +65,30 @@ CODES = {
     "XX002": "source_bad_record",  # index corrupted
 }
 
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refused connection: how its text looks, the SQLSTATE that the server had for it, the privilege that lacks."""
+
+    text: re.Pattern[str]
+    sqlstate: str
+    privilege: str | None = None
+
+
 # libpq gives no SQLSTATE for a refused connection, only text. A server that speaks another language than English counts
 # as unreachable: it is asked again until the deadline, and the failure has the right neighbourhood.
-REFUSALS = (
-    (
-        re.compile(
-            r"FATAL: .*(authentication|pg_hba|permission denied|role .* does not exist|not permitted to log in)"
-        ),
-        "28000",
-    ),
-    (re.compile(r"FATAL: .*database .* does not exist"), "3D000"),
-)
+REFUSALS = [
+    Refusal(re.compile(rf"FATAL: .*({text})"), sqlstate, privilege)
+    for text, sqlstate, privilege in (
+        ("password authentication failed", "28P01", None),
+        ("not permitted to log in", "28000", "LOGIN"),
+        ("authentication|pg_hba|role .* does not exist", "28000", None),
+        ("permission denied for database", "42501", "CONNECT on the database"),
+        ("database .* does not exist", "3D000", None),
+        ("too many (clients|connections)|connection slots are reserved", "53300", None),
+        ("system is (starting up|shutting down|in recovery mode)|not (yet )?accepting connections", "57P03", None),
+    )
+]
 
 
 def code_of(sqlstate: str | None) -> str:
@@ -86,13 +100,20 @@ def code_of(sqlstate: str | None) -> str:
 
 
 @contextmanager
-def blaming_source(relation: str) -> Iterator[None]:
-    """What psycopg raises inside becomes a SourceError that names the relation."""
+def blaming_source(relation: str, lacking: Callable[[str], str | None] = lambda message: None) -> Iterator[None]:
+    """What psycopg raises inside becomes a SourceError that names the relation.
+
+    ``lacking`` names the privilege that a refusal is about; the server's message helps it to look, and stays there.
+    """
     try:
         yield
     except psycopg.Error as error:
-        sqlstate = error.sqlstate
+        sqlstate, privilege = error.sqlstate, None
         if sqlstate is None:
-            sqlstate = next((state for text, state in REFUSALS if text.search(str(error))), None)
+            refusal = next((refusal for refusal in REFUSALS if refusal.text.search(str(error))), None)
+            sqlstate, privilege = (refusal.sqlstate, refusal.privilege) if refusal else (None, None)
+        elif sqlstate == "42501":
+            privilege = lacking(error.diag.message_primary or "")
+        named = {} if privilege is None else {"privilege": privilege}
         # The error's own text may quote a record's values, so it isn't even kept as the cause.
-        raise SourceError(code_of(sqlstate), sqlstate, relation=relation) from None
+        raise SourceError(code_of(sqlstate), sqlstate, relation=relation, **named) from None

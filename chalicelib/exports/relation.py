@@ -13,10 +13,14 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import error_from_result
 
+from chalicelib.db import statements
+
 from .errors import SourceError, StorageAway, StorageRefused, blaming_source
-from .formats import FORMATS, Column, copy_statement, quoted
+from .formats import FORMATS, Column, copy_statement, quoted, search_statement
 from .storage import Stored
 from .types import TYPES
+
+SQL = statements("chalicelib.exports")
 
 BATCH = 256 * 1024
 """Bytes joined before they are cleaned, hashed and sent on."""
@@ -47,18 +51,28 @@ set local standard_conforming_strings = on;
 set local jit = off;
 """
 
+# A record is searched for in the order in which the source gives its records: the same one each time.
+SEARCH = """
+set local max_parallel_workers_per_gather = 0;
+set local synchronize_seqscans = off;
+"""
+
 LOCK_WAIT = "30s"
 """How long a statement waits for somebody's ALTER TABLE."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A table or view (by its name, quoted as in SQL where it must be) or a query, and what is published of it."""
+    """A table or view (by its name, quoted as in SQL where it must be) or a query, and what is published of it.
+
+    Each of its statements may take ``statement_timeout`` seconds; without it, what the login's own setting says.
+    """
 
     connection_dsn: str = field(repr=False)
     relation: str | None
     query: str | None
     columns: Sequence[Column]
+    statement_timeout: int | None = None
 
 
 class Target(Protocol):
@@ -118,38 +132,50 @@ def export(
         StorageAway: object storage doesn't answer.
     """
     files: list[File] = []
-    removed = written = 0
+    removed = written = total = 0
+    progress = {"records": 0, "bytes": 0, "total": 0}
+
+    def show(records: int) -> None:
+        progress.update(records=records, bytes=written, total=total)
+        beat(**progress)
+
     with _snapshot(relation) as source:
-        total = 0
-        for counted in source.count():
-            total = counted or 0
-            beat(records=0, bytes=0, total=total)
-        for done, name in enumerate(formats):
-            format_ = FORMATS[name]
-            target = open_target(name, format_.media_type)
-            try:
-                target.write(format_.header)
-                rows = -format_.header_rows
-                for batch in source.records(name):
-                    if batch:
-                        data, dropped = format_.clean(format_.separator.join(batch))
-                        if rows > 0:
-                            data = format_.separator + data
-                        rows += len(batch)
-                        removed += dropped
-                        written += len(data)
-                        target.write(data)
-                    beat(records=(done * total + max(rows, 0)) // len(formats), bytes=written, total=total)
-                if rows != total:  # the query's own doing: it gives other records each time it runs
-                    raise SourceError("source_changed", relation=source.name, records=rows)
-                target.write(format_.footer)
-                stored = target.complete()
-            except BaseException:
-                with suppress(StorageAway, StorageRefused):
-                    target.abort()
-                raise
-            files.append(File(name, target.key, stored.bytes, stored.sha256, stored.etag, format_.media_type))
-        beat(records=total, bytes=sum(file.bytes for file in files), total=total)
+        name = "csv"  # while they are counted
+        try:
+            for counted in source.count():
+                total = counted or 0
+                show(0)
+            for done, name in enumerate(formats):
+                format_ = FORMATS[name]
+                target = open_target(name, format_.media_type)
+                try:
+                    target.write(format_.header)
+                    rows = -format_.header_rows
+                    for batch in source.records(name):
+                        if batch:
+                            data, dropped = format_.clean(format_.separator.join(batch))
+                            if rows > 0:
+                                data = format_.separator + data
+                            rows += len(batch)
+                            removed += dropped
+                            written += len(data)
+                            target.write(data)
+                        show((done * total + max(rows, 0)) // len(formats))
+                    if rows != total:  # the query's own doing: it gives other records each time it runs
+                        raise SourceError("source_changed", relation=source.name, records=rows)
+                    target.write(format_.footer)
+                    stored = target.complete()
+                except BaseException:
+                    with suppress(StorageAway, StorageRefused):
+                        target.abort()
+                    raise
+                files.append(File(name, target.key, stored.bytes, stored.sha256, stored.etag, format_.media_type))
+        except SourceError as error:
+            if error.code == "source_bad_record":
+                error.details |= source.locate(name, lambda: beat(**progress))
+            raise
+        written = sum(file.bytes for file in files)
+        show(total)
     return Exported(total, files, removed, source.unpublished)
 
 
@@ -166,8 +192,11 @@ def _snapshot(relation: Relation) -> Iterator["_Source"]:
     try:
         with blaming_source(name):
             connection.execute(f"{SNAPSHOT} set local lock_timeout = '{LOCK_WAIT}'")
-            source = _Source(connection, relation, name)
-            source.check()
+            if relation.statement_timeout is not None:
+                connection.execute(f"set local statement_timeout = '{relation.statement_timeout}s'")
+            connection.execute("savepoint ready")
+        source = _Source(connection, relation, name)
+        source.check()
         yield source
     finally:
         # A server that still sorts wouldn't notice that nobody listens.
@@ -182,16 +211,31 @@ class _Source:
         self.name = name
         self.unpublished: list[str] = []
         self._connection = connection
+        self._relation = relation
         self._columns = relation.columns
-        if relation.query is not None:
-            self._from = f"(\n{relation.query}\n)"
-        else:
-            # The server reads the name and quotes it, so that it never reaches a statement as it was written.
-            found = connection.execute("select %s::regclass::text", [relation.relation]).fetchone()
-            self._from = str(found[0]) if found else ""
+        self._from = f"(\n{relation.query}\n)"
 
     def check(self) -> None:
         """Refuse a column that is missing or has another type than it is declared with."""
+        with self._blaming():
+            if self._relation.relation is not None:
+                # The server reads the name and quotes it, so that it never reaches a statement as it was written.
+                found = self._connection.execute("select %s::regclass::text", [self._relation.relation]).fetchone()
+                self._from = str(found[0]) if found else ""
+            described = self._describe()
+            types = {
+                oid: (name, category)
+                for oid, name, category in self._connection.execute(
+                    "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [described]
+                )
+            }
+            self.unpublished = self._unpublished()
+        for column, oid in zip(self._columns, described, strict=True):
+            if not TYPES[column.type].takes(*types[oid]):
+                raise self._changed(column)
+
+    def _describe(self) -> list[int]:
+        """The type of each column."""
         names = [f"source.{quoted(column.source)}" for column in self._columns]
         statement = "select\n" + ",\n".join(names) + f"\nfrom {self._from} as source limit 0"
         try:
@@ -203,21 +247,15 @@ class _Source:
             if not 1 <= line <= len(names):
                 raise
             raise self._changed(self._columns[line - 1], "42703") from None
-        described = [column.type_code for column in cursor.description or []]
-        types = {
-            oid: (name, category)
-            for oid, name, category in self._connection.execute(
-                "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [described]
-            )
-        }
-        for column, oid in zip(self._columns, described, strict=True):
-            if not TYPES[column.type].takes(*types[oid]):
-                raise self._changed(column)
+        return [column.type_code for column in cursor.description or []]
+
+    def _unpublished(self) -> list[str]:
         published = {column.source for column in self._columns}
         # A reader that was granted single columns may not ask for all of them, and needn't.
         with suppress(psycopg.errors.InsufficientPrivilege), self._connection.transaction():
             every = self._connection.execute(f"select * from {self._from} as source limit 0", binary=True).description
-            self.unpublished = [column.name for column in every or [] if column.name not in published]
+            return [column.name for column in every or [] if column.name not in published]
+        return []
 
     def _changed(self, column: Column, sqlstate: str | None = None) -> SourceError:
         return SourceError("source_changed", sqlstate, relation=self.name, column=column.source)
@@ -231,9 +269,60 @@ class _Source:
         """Batches of the rows of a file; an empty one while the server has none to give."""
         return self._copy(copy_statement(format_, self._columns, self._from))
 
+    def locate(self, format_: str, alive: Callable[[], None]) -> dict[str, str | int]:
+        """Where a record is that can't be written: its number, as the source gives them, and its column.
+
+        Found by reading once more, in the same snapshot, until the server stops; then with half of the columns, and a
+        half of those. What fails without any column is nobody's. Nothing is said where nothing is found.
+        """
+        try:
+            before = self._rows_before_failure(format_, self._columns, None, alive)
+            if before is None:
+                return {}
+            found: dict[str, str | int] = {"record": before + 1}
+            if self._rows_before_failure(format_, [], before + 1, alive) is None:
+                suspects = self._columns
+                while len(suspects) > 1:
+                    half = suspects[: len(suspects) // 2]
+                    innocent = self._rows_before_failure(format_, half, before + 1, alive) is None
+                    suspects = suspects[len(half) :] if innocent else half
+                found["column"] = suspects[0].source
+            return found
+        except SourceError:
+            return {}
+
+    def _rows_before_failure(
+        self, format_: str, columns: Sequence[Column], limit: int | None, alive: Callable[[], None]
+    ) -> int | None:
+        with self._blaming():
+            self._connection.execute(f"rollback to ready; {SEARCH}")
+        rows = -FORMATS[format_].header_rows if columns else 0
+        try:
+            for batch in self._copy(search_statement(format_, columns, self._from, limit)):
+                rows += len(batch)
+                alive()
+        except SourceError as error:
+            if error.code == "source_bad_record":
+                return max(rows, 0)
+            raise
+        return None
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        with blaming_source(self.name, self._lacking):
+            yield
+
+    def _lacking(self, message: str) -> str | None:
+        with suppress(psycopg.Error):
+            self._connection.execute("rollback to ready")
+            asked = self._relation.relation or self._relation.query
+            row = self._connection.execute(SQL.find_lacking_privilege, {"message": message, "asked": asked}).fetchone()
+            return str(row[0]) if row else None
+        return None
+
     def _copy(self, statement: str) -> Iterator[list[memoryview]]:
         # psycopg's own copy() would wait for the first row without a sign of life, and takes twice the time per row.
-        with blaming_source(self.name):
+        with self._blaming():
             server = self._connection.pgconn
             socket = select.poll()
             socket.register(server.socket, select.POLLIN)
@@ -256,12 +345,16 @@ class _Source:
                     batch, size = [], 0
                 if not length:
                     server.consume_input()
+            if batch:  # also what came before the server broke off
+                yield batch
             self._expect(server.get_result(), pq.ExecStatus.COMMAND_OK)
             while server.get_result():
                 pass
-            if batch:
-                yield batch
 
     def _expect(self, result: pq.abc.PGresult | None, status: pq.ExecStatus) -> None:
         if result is None or result.status != status:
+            while (
+                self._connection.pgconn.get_result()
+            ):  # what follows the error, so that the next statement may be sent
+                pass
             raise error_from_result(result) if result else psycopg.OperationalError("no answer")
