@@ -162,7 +162,7 @@ def admin_database_dsn(session_database_dsn: str) -> str:
 @pytest.fixture
 def dsn(admin_database_dsn: str) -> str:
     """This test's own database, with the rights of the functions."""
-    return make_conninfo(admin_database_dsn, options="-c role=leaseway_app")
+    return make_conninfo(admin_database_dsn, options="-c role=leaseway_app -c lock_timeout=10s")
 
 
 @pytest.fixture

@@ -212,6 +212,7 @@ def test_an_invocation_that_runs_out_of_time_cannot_extend_its_lease(engine, clo
 
 
 def test_the_same_ask_gets_the_same_claim_and_spends_nothing(engine, job):
+    engine.accept("delivery", Parcel(name="another one that is due"))
     ask, lease = uuid4(), timedelta(seconds=60)
     for wanted in (job, None):
         first = engine.claim("work", job=wanted, ask=ask, lease=lease)

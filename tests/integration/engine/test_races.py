@@ -1,6 +1,8 @@
 """Two at one row at the same moment: who comes second sees what the first one did, or waits for it."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -68,6 +70,25 @@ def test_T01_a_claim_that_is_taken_away_at_this_moment_is_waited_for_and_then_lo
     assert engine.job(job).claim_id is not None
     assert database.run("select * from engine.ledger") == []
     assert [event["kind"] for event in engine.history(job)] == ["accepted", "claimed"]
+
+
+@pytest.mark.parametrize("wanted", ["the job", "any"])
+def test_an_ask_that_is_repeated_while_its_claim_is_taken_away_gets_nothing(engine, other, job, wanted, meanwhile):
+    ask, lease = uuid4(), timedelta(seconds=60)
+    engine.claim("work", job=job, ask=ask, lease=lease)
+    with other.transaction() as tx:
+        steal(tx, job)
+        again = meanwhile(lambda: engine.claim("work", job=job if wanted == "the job" else None, ask=ask, lease=lease))
+    assert again.result() is None
+
+
+def test_a_row_that_somebody_changes_is_passed_over_by_who_looks_for_work(engine, clock, other, job):
+    clock.advance("1 s")
+    free = engine.accept("delivery", Parcel(name="b")).job.id
+    with other.transaction() as tx:
+        tx.run("select from engine.job where id = %(job)s for update", job=job)
+        assert take(engine, job).id == free
+        assert take(engine, job) is None
 
 
 def test_a_claim_cannot_be_taken_away_while_its_owner_holds_it_and_its_heartbeat_passes(
