@@ -113,8 +113,9 @@ FAILURES: dict[str, Code] = {
         "The report names each rule, path and value; change the definition.",
     ),
     "catalog_not_configured": Code(
-        "The catalogue's own title, description, publisher, licence and homepage aren't all set.",
-        "Set LEASEWAY_CATALOG_TITLE, _DESCRIPTION, _PUBLISHER_NAME, _PUBLISHER_IRI, _LICENCE, _HOMEPAGE; deploy.",
+        "The catalogue's own title, description, publisher, licence and homepage aren't known.",
+        "`leaseway apply` a catalog.yaml, or set LEASEWAY_CATALOG_TITLE, _DESCRIPTION, _PUBLISHER_NAME, _PUBLISHER_IRI,"
+        " _LICENCE, _HOMEPAGE and deploy.",
         409,
     ),
     "export_lost": Code("The data service no longer knows the export.", "Requeue it: a new export is made."),
@@ -140,6 +141,7 @@ PROBLEMS: dict[str, Code] = {
     "payload_too_large": Code("The body is too large", "", 413),
     "unsupported_media_type": Code("This address doesn't take this content type", "", 415),
     "invalid_definition": Code("The definition isn't valid", "", 422),
+    "invalid_catalog": Code("What the catalogue is to say of itself isn't valid", "", 422),
     "invalid_schedule": Code("The schedule isn't valid", "", 422),
     "unknown_source": Code(
         "There is no source of that name", "An operator registers it: `leaseway source register`.", 422

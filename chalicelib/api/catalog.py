@@ -6,6 +6,7 @@ from chalice.app import HeadersType, Response
 
 from chalicelib.catalog.negotiation import FORMATS, VARY, negotiate
 from chalicelib.datasets import registry
+from chalicelib.datasets.catalog import Catalog, catalog
 
 from .problems import Problem, not_found
 from .requests import dataset_id, version_number
@@ -20,9 +21,10 @@ def register(api: Api) -> None:
         """The catalogue with the entry of every published dataset."""
         _, suffix = _split(call.request.path)
         media_type = _media_type(call, suffix)
-        if not call.settings.catalog_configured:
+        own = catalog(call.db, call.settings)
+        if own is None:
             raise Problem("catalog_not_configured")
-        return _document(call, "/catalog", media_type, _whole_catalog(call, FORMATS[media_type]), CURRENT)
+        return _document(call, "/catalog", media_type, _whole_catalog(call, own, FORMATS[media_type]), CURRENT)
 
     for path in ("/catalog", *(f"/catalog.{suffix}" for suffix in dict.fromkeys(FORMATS.values()))):
         api.route(path, "GET", "HEAD", role=None)(get_catalog)
@@ -53,24 +55,14 @@ def register(api: Api) -> None:
         return _document(call, f"/datasets/{dataset}/versions/{digits}", media_type, version["document"], IMMUTABLE)
 
 
-def _whole_catalog(call: Call, name: str) -> str:
-    from chalicelib.catalog.document import Catalog, Entry, catalog_document  # rdflib: other routes don't wait for it
+def _whole_catalog(call: Call, own: Catalog, name: str) -> str:
+    from chalicelib.catalog.document import Entry, catalog_document  # rdflib: other routes don't wait for it
 
-    own = call.settings
-    catalog = Catalog(
-        base_url=own.public_url,
-        title=own.catalog_title or {},
-        description=own.catalog_description or {},
-        publisher_name=own.catalog_publisher_name or {},
-        publisher_iri=own.catalog_publisher_iri or "",
-        licence=own.catalog_licence or "",
-        homepage=own.catalog_homepage or "",
-    )
     entries = (
         Entry(call.url(f"/datasets/{entry['dataset_id']}"), entry["documents"])
         for entry in registry.current_entries(call.db)
     )
-    return catalog_document(catalog, entries, name).decode()
+    return catalog_document(call.settings.public_url, own, entries, name).decode()
 
 
 def _split(part: str) -> tuple[str, str | None]:

@@ -4,13 +4,13 @@ from difflib import get_close_matches
 
 from chalice.app import Response
 
-from chalicelib.datasets import Invalid, registry
-from chalicelib.datasets.definition import Definition
+from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition, changes
 from chalicelib.security import Role
 
 from .documents import dataset_status
 from .problems import Problem, not_found
-from .requests import invalid, json_object, query
+from .requests import flag, json_object, parsed, query
 from .routing import Api, Call, answer, unless_known
 
 
@@ -19,16 +19,19 @@ def register(api: Api) -> None:
 
     @api.route("/datasets/{dataset}/definition", "PUT", role=Role.PUBLISHER)
     def put_definition(call: Call, dataset: str) -> Response:
-        """Store the definition: 201 for a new dataset, else 200; the same content again stays the same revision."""
-        query(call.request)
-        body = json_object(call.request)
-        try:
-            definition = Definition.parse(body)
-        except Invalid as refused:
-            raise invalid("invalid_definition", refused.faults) from None
+        """Store the definition: 201 for a new dataset, else 200; the same content again stays the same revision.
+
+        With ``dry_run=true`` nothing is stored: 200 with the fields that would change.
+        """
+        dry_run = flag(query(call.request, "dry_run"), "dry_run")
+        definition = parsed(Definition, json_object(call.request), "invalid_definition")
         with call.db.transaction() as tx:
             if registry.source(tx, definition.source) is None:
                 raise _unknown_source(definition.source, [source["name"] for source in registry.sources(tx)])
+            if dry_run:
+                newest = registry.definition(tx, dataset) or {"revision": None, "body": {}}
+                differing = changes(newest["body"], definition.as_json())
+                return answer({"dataset": dataset, "revision": newest["revision"], "changes": differing})
             revision, created = registry.put_definition(tx, dataset, definition)
         address = call.url(f"/datasets/{dataset}/definition")
         etag = f'"{definition.etag}"'

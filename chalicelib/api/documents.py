@@ -8,7 +8,7 @@ from chalice.app import Response
 
 from chalicelib.codes import sentence
 from chalicelib.db import Row, statements
-from chalicelib.engine import Failure, Health, Job, Pause, Progress, Schedule
+from chalicelib.engine import Cadence, Failure, Health, Job, Pause, Progress, Schedule
 
 from .routing import Call, answer
 from .versions import current_version
@@ -85,13 +85,18 @@ def schedule_document(call: Call, schedule: Schedule) -> Document:
     return {
         "dataset": dataset,
         "pipeline": schedule.pipeline,
-        "cadence": {name: value for name, value in asdict(schedule.cadence).items() if value is not None},
+        "cadence": cadence_document(schedule.cadence),
         "next_due_at": schedule.next_due_at,
         "last_due_at": schedule.last_due_at,
         "last_job": schedule.last_job,
         "last_refusal": schedule.last_refusal and _coded(schedule.last_refusal),
         "links": {"self": call.url(f"/datasets/{dataset}/schedule")},
     }
+
+
+def cadence_document(cadence: Cadence) -> Document:
+    """How often and when, as it is put."""
+    return {name: value for name, value in asdict(cadence).items() if value is not None}
 
 
 def health_document(health: Health) -> Document:

@@ -5,12 +5,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chalicelib import pipelines
 from chalicelib.codes import FAILURES
+from chalicelib.datasets.catalog import Catalog, applied, catalog
+from chalicelib.datasets.catalog import put_catalog as put
+from chalicelib.datasets.definition import changes
 from chalicelib.engine import Failure, Job, Outcome
 from chalicelib.security import Role, record_act
 
 from .documents import accepted, job_document, job_item, pause_document
 from .problems import Problem, not_found
-from .requests import choice, job_id, job_parameter, json_object, no_members, query, read_as, whole
+from .requests import choice, flag, job_id, job_parameter, json_object, no_members, parsed, query, read_as, whole
 from .routing import Api, Call, answer
 
 MOST = 200
@@ -105,6 +108,26 @@ def register(api: Api) -> None:
             raise not_found("No failure has this id.")
         record_act(call.db, call.principal, "purge", job=wanted)
         return Response("", status_code=204)
+
+    @api.route("/internal/catalog", "PUT", role=Role.OPERATOR)
+    def put_catalog(call: Call) -> Response:
+        """Let the catalogue say this of itself, in the settings' place; with ``dry_run=true`` only say what changes."""
+        dry_run = flag(query(call.request, "dry_run"), "dry_run")
+        wanted = parsed(Catalog, json_object(call.request), "invalid_catalog")
+        before = applied(call.db)
+        if not dry_run:
+            put(call.db, wanted)
+            record_act(call.db, call.principal, "catalog")
+        return answer({"changes": changes(before.as_json() if before else {}, wanted.as_json())})
+
+    @api.route("/internal/catalog", "GET", role=Role.OPERATOR)
+    def get_catalog(call: Call) -> Response:
+        """What the catalogue says of itself, in its one canonical spelling; as RDF it is at /catalog."""
+        query(call.request)
+        found = catalog(call.db, call.settings)
+        if found is None:
+            raise Problem("catalog_not_configured")
+        return answer(found.as_json())
 
     @api.route("/internal/pause", "PUT", role=Role.OPERATOR)
     def put_pause(call: Call) -> Response:

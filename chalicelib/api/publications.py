@@ -7,7 +7,7 @@ from chalicelib.security import Role
 
 from .documents import accepted, status_answer
 from .problems import not_found
-from .requests import choice, job_id, json_object, no_members, query
+from .requests import flag, job_id, json_object, no_members, query
 from .routing import Api, Call
 
 
@@ -20,7 +20,7 @@ def register(api: Api) -> None:
 
         With ``?accept_drop=true`` however few records there are.
         """
-        accept_drop = choice(query(call.request, "accept_drop"), "accept_drop", ("true", "false")) == "true"
+        accept_drop = flag(query(call.request, "accept_drop"), "accept_drop")
         no_members(json_object(call.request))
         return accepted(call, pipelines.publish(call.engine, call.db, dataset, accept_drop=accept_drop).job)
 

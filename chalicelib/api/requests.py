@@ -9,6 +9,9 @@ from uuid import UUID
 from chalice.app import Request
 from pydantic import BaseModel, ValidationError
 
+from chalicelib.datasets import Invalid
+from chalicelib.datasets.definition import Document
+
 from .problems import Problem, not_found, parameter
 
 MAX_BODY = 1024 * 1024
@@ -74,6 +77,11 @@ def choice(parameters: Mapping[str, str], name: str, known: Iterable[str]) -> st
     return text
 
 
+def flag(parameters: Mapping[str, str], name: str) -> bool:
+    """A parameter that is true or false; false without it."""
+    return choice(parameters, name, ("true", "false")) == "true"
+
+
 def job_parameter(parameters: Mapping[str, str], name: str) -> UUID | None:
     """A parameter that is a job's id."""
     text = parameters.get(name)
@@ -113,6 +121,14 @@ def read_as[M: BaseModel](model: type[M], body: Mapping[str, object], code: str)
     except ValidationError as error:
         faults = error.errors(include_input=False, include_url=False, include_context=False)
         raise invalid(code, [(".".join(map(str, fault["loc"])), f": {fault['msg']}") for fault in faults]) from None
+
+
+def parsed[D: Document](document: type[D], body: Mapping[str, object], code: str) -> D:
+    """The body as a definition or the like; else a problem of this code that names each wrong field."""
+    try:
+        return document.parse(body)
+    except Invalid as refused:
+        raise invalid(code, refused.faults) from None
 
 
 def invalid(code: str, faults: Sequence[tuple[str, str]]) -> Problem:

@@ -10,9 +10,9 @@ from chalicelib.engine import Cadence
 from chalicelib.engine.cadence import InvalidCadence
 from chalicelib.security import Role
 
-from .documents import conflict_key, schedule_document
+from .documents import cadence_document, conflict_key, schedule_document
 from .problems import not_found
-from .requests import invalid, json_object, query, read_as
+from .requests import flag, invalid, json_object, query, read_as
 from .routing import Api, Call, answer
 
 
@@ -30,13 +30,15 @@ def register(api: Api) -> None:
 
     @api.route("/datasets/{dataset}/schedule", "PUT", role=Role.PUBLISHER)
     def put_schedule(call: Call, dataset: str) -> Response:
-        """Publish a dataset every day, week or month from now on."""
-        query(call.request)
+        """Publish a dataset every day, week or month from now on; with ``dry_run=true`` only check the cadence."""
+        dry_run = flag(query(call.request, "dry_run"), "dry_run")
         body = read_as(_Body, json_object(call.request), "invalid_schedule")
         try:
             cadence = Cadence(**body.model_dump())
         except InvalidCadence as wrong:
             raise invalid("invalid_schedule", [(wrong.field, f": {wrong.detail}")]) from None
+        if dry_run:
+            return answer({"dataset": dataset, "cadence": cadence_document(cadence)})
         if registry.definition(call.db, dataset) is None:
             raise not_found("There is no definition of this dataset.")
         found = call.engine.set_schedule(conflict_key(dataset), "publication", {"dataset": dataset}, cadence)

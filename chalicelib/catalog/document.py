@@ -1,33 +1,15 @@
 """The catalogue as one document: its own description, then the stored documents of its entries, one after the other."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rdflib import RDF, Graph, Literal, URIRef
 
 from chalicelib.datasets import vocabularies as eu
+from chalicelib.datasets.catalog import Catalog
 
-from .entry import DCAT, DCT, FOAF, say_agent
+from .entry import DCAT, DCT, FOAF, listed, say_agent
 from .rdf import FORMS, documents, read
-
-
-@dataclass(frozen=True, kw_only=True)
-class Catalog:
-    """What the catalogue says of itself. Texts by language; ``base_url`` is PUBLIC_URL; the licence is an IRI."""
-
-    base_url: str
-    title: Mapping[str, str]
-    description: Mapping[str, str]
-    publisher_name: Mapping[str, str]
-    publisher_iri: str
-    licence: str
-    homepage: str
-
-    @property
-    def iri(self) -> str:
-        """The catalogue's IRI."""
-        return f"{self.base_url}/catalog"
 
 
 class Entry(NamedTuple):
@@ -37,14 +19,15 @@ class Entry(NamedTuple):
     documents: Mapping[str, str]
 
 
-def catalog_document(catalog: Catalog, entries: Iterable[Entry], name: str) -> bytes:
+def catalog_document(base_url: str, catalog: Catalog, entries: Iterable[Entry], name: str) -> bytes:
     """The whole catalogue as ``name`` (ttl, jsonld, rdf or nt), in UTF-8, entries in the order of their IRIs.
 
+    ``base_url`` is PUBLIC_URL; ``catalog`` is what the catalogue says of itself.
     A stored document is taken as it is, without its head and tail; only one that was written with another head is
     made anew from its canonical form.
     """
     ordered = sorted(entries, key=lambda entry: entry.iri)
-    own = documents(_description(catalog, [entry.iri for entry in ordered]))
+    own = documents(_description(URIRef(f"{base_url}/catalog"), catalog, [entry.iri for entry in ordered]))
     form = FORMS[name]
     bodies = [_body(each, name) for each in (own, *(entry.documents for entry in ordered))]
     return (form.head + form.joint.join(bodies) + form.tail).encode()
@@ -58,15 +41,15 @@ def _body(stored: Mapping[str, str], name: str) -> str:
     return document[len(head) : len(document) - len(tail)]
 
 
-def _description(catalog: Catalog, datasets: list[str]) -> Graph:
-    graph, iri = Graph(), URIRef(catalog.iri)
+def _description(iri: URIRef, catalog: Catalog, datasets: list[str]) -> Graph:
+    graph, publisher = Graph(), URIRef(catalog.publisher.iri)
     graph.add((iri, RDF.type, DCAT.Catalog))
     for predicate, texts in ((DCT.title, catalog.title), (DCT.description, catalog.description)):
         for tag, text in texts.items():
             graph.add((iri, predicate, Literal(text, lang=tag)))
-    graph.add((iri, DCT.publisher, URIRef(catalog.publisher_iri)))
-    say_agent(graph, URIRef(catalog.publisher_iri), catalog.publisher_name)
-    graph.add((iri, DCT.license, URIRef(catalog.licence)))
+    graph.add((iri, DCT.publisher, publisher))
+    say_agent(graph, publisher, catalog.publisher)
+    graph.add((iri, DCT.license, listed(eu.LICENCES, catalog.licence)))
     graph.add((iri, FOAF.homepage, URIRef(catalog.homepage)))
     graph.add((iri, DCAT.themeTaxonomy, URIRef(f"{eu.AUTHORITY}data-theme")))
     for dataset in datasets:

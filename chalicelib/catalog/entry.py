@@ -13,7 +13,7 @@ from rdflib.term import Node
 
 from chalicelib.datasets import vocabularies as eu
 from chalicelib.datasets.dates import datatype_of
-from chalicelib.datasets.definition import Definition
+from chalicelib.datasets.definition import Definition, Publisher
 
 from .rdf import PREFIXES, documents, ntriples, read, typed
 
@@ -115,7 +115,7 @@ class _Entry:
         self._say(
             self.iri, DCAT.keyword, *(Literal(word, lang=tag) for tag, words in said.keywords.items() for word in words)
         )
-        self._say(self.iri, DCAT.theme, *(_listed(eu.THEMES, theme) for theme in said.themes))
+        self._say(self.iri, DCAT.theme, *(listed(eu.THEMES, theme) for theme in said.themes))
         self._say(self.iri, DCT.language, *self.languages)
         self._say(self.iri, DCT.publisher, self._publisher())
         self._say(self.iri, DCAT.contactPoint, self._contact())
@@ -183,7 +183,7 @@ class _Entry:
         self._say(checksum, RDF.type, SPDX.Checksum)
         self._say(checksum, SPDX.algorithm, SPDX.checksumAlgorithm_sha256)
         self._say(checksum, SPDX.checksumValue, typed(file.sha256.lower(), XSD.hexBinary))
-        self._say(distribution, DCT.license, _listed(eu.LICENCES, said.licence))  # DCAT-AP: here, not on the dataset
+        self._say(distribution, DCT.license, listed(eu.LICENCES, said.licence))  # DCAT-AP: here, not on the dataset
         self._say(distribution, DCT.rights, URIRef(eu.ACCESS_RIGHTS.iri(said.access_rights)))
         self._say(distribution, ADMS.status, URIRef(f"{eu.AUTHORITY}distribution-status/COMPLETED"))
         self._say(distribution, DCATAP.availability, URIRef(f"{eu.AUTHORITY}planned-availability/STABLE"))
@@ -194,9 +194,7 @@ class _Entry:
     def _publisher(self) -> URIRef:
         publisher = self.definition.publisher
         agent = URIRef(publisher.iri) if publisher.iri else self.iri + "#publisher"
-        say_agent(self.graph, agent, publisher.name)
-        if publisher.type:
-            self._say(agent, DCT.type, URIRef(eu.PUBLISHER_TYPES.iri(publisher.type)))
+        say_agent(self.graph, agent, publisher)
         return agent
 
     def _contact(self) -> URIRef:
@@ -226,19 +224,21 @@ class _Entry:
             self.graph.add((subject, predicate, value))
 
 
-def say_agent(graph: Graph, agent: URIRef, names: Mapping[str, str]) -> None:
-    """An organisation and its names; also typed foaf:Agent, which portals without reasoning look for."""
+def say_agent(graph: Graph, agent: URIRef, publisher: Publisher) -> None:
+    """An organisation, its names and kind; also typed foaf:Agent, which portals without reasoning look for."""
     graph.add((agent, RDF.type, FOAF.Organization))
     graph.add((agent, RDF.type, FOAF.Agent))
-    for name in _texts(names):
+    for name in _texts(publisher.name):
         graph.add((agent, FOAF.name, name))
+    if publisher.type:
+        graph.add((agent, DCT.type, URIRef(eu.PUBLISHER_TYPES.iri(publisher.type))))
 
 
 def _texts(texts: Mapping[str, str]) -> list[Literal]:
     return [Literal(text, lang=tag) for tag, text in texts.items()]
 
 
-def _listed(vocabulary: eu.Vocabulary, value: str) -> URIRef:
+def listed(vocabulary: eu.Vocabulary, value: str) -> URIRef:
     """The IRI of a code of the list; an IRI of somebody else's list as it is."""
     return URIRef(vocabulary.iri(value) if value in vocabulary.codes else value)
 

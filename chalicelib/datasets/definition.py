@@ -143,11 +143,42 @@ Theme = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabularie
 Licence = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabularies.LICENCES))]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A part of a definition: nothing unknown, nothing converted."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Publisher(_Part):
+class Document(Part):
+    """Something that is parsed as a whole and kept in one canonical form."""
+
+    @classmethod
+    def parse(cls, content: object) -> Self:
+        """What decoded JSON (or YAML) holds; raises Invalid with every fault at once (the first TOLD).
+
+        The document's own ``as_json`` parses to the same document.
+        """
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise Invalid([_fault(each, cls) for each in error.errors(include_url=False)[:TOLD]]) from None
+
+    def as_json(self) -> dict[str, Any]:
+        """The canonical content: codes, defaults filled in, nothing that isn't said."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @property
+    def canonical(self) -> bytes:
+        """The canonical JSON: keys sorted, no spaces, UTF-8."""
+        return json.dumps(self.as_json(), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @property
+    def etag(self) -> str:
+        """SHA-256 of the canonical JSON in hexadecimal: equal exactly when the content is."""
+        return hashlib.sha256(self.canonical).hexdigest()
+
+
+class Publisher(Part):
     """Who publishes the dataset: an organisation, under its own IRI where it has one."""
 
     name: Lines
@@ -155,14 +186,14 @@ class Publisher(_Part):
     type: Annotated[str, AfterValidator(vocabularies.PUBLISHER_TYPES.code)] | None = None
 
 
-class Contact(_Part):
+class Contact(Part):
     """Whom a reader may ask."""
 
     name: Lines
     email: Annotated[str, Field(max_length=254), AfterValidator(mailbox)]
 
 
-class Temporal(_Part):
+class Temporal(Part):
     """The time that the data cover; without ``end`` it goes on."""
 
     start: Annotated[str, Field(max_length=40)]
@@ -184,7 +215,7 @@ class Temporal(_Part):
         return end
 
 
-class Column(_Part):
+class Column(Part):
     """A column that is published. ``from`` names it at the source where that differs."""
 
     name: Annotated[str, AfterValidator(_column)]
@@ -194,7 +225,7 @@ class Column(_Part):
     source_name: Annotated[str, AfterValidator(_column)] | None = Field(None, alias="from")
 
 
-class Definition(_Part):
+class Definition(Document):
     """All that a publisher says about a dataset; see ``parse``."""
 
     title: Lines
@@ -246,17 +277,6 @@ class Definition(_Part):
             raise ValueError(f"has {', '.join(twice)} more than once; every published column has a name of its own")
         return columns
 
-    @classmethod
-    def parse(cls, content: object) -> Self:
-        """The definition that decoded JSON (or YAML) holds; raises Invalid with every fault at once (the first TOLD).
-
-        A definition's own ``as_json`` parses to the same definition.
-        """
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise Invalid([_fault(each) for each in error.errors(include_url=False)[:TOLD]]) from None
-
     def fewest(self, published: int | None) -> int:
         """The fewest records a new version may have; ``published`` is how many the current one has, if there is one.
 
@@ -265,20 +285,6 @@ class Definition(_Part):
         least = 1 if self.min_records is None else self.min_records
         drop = Fraction("0.5" if self.max_drop is None else str(self.max_drop))  # as written: 0.7 leaves 3 of 10, not 4
         return max(least, math.ceil((published or 0) * (1 - drop)))
-
-    def as_json(self) -> dict[str, Any]:
-        """The canonical content: codes, defaults filled in, nothing that isn't said."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-    @property
-    def canonical(self) -> bytes:
-        """The canonical JSON: keys sorted, no spaces, UTF-8."""
-        return json.dumps(self.as_json(), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-    @property
-    def etag(self) -> str:
-        """SHA-256 of the canonical JSON in hexadecimal: equal exactly when the content is."""
-        return hashlib.sha256(self.canonical).hexdigest()
 
 
 _KINDS: Mapping[str, str] = {
@@ -310,7 +316,7 @@ _EXAMPLES: Mapping[str, str] = {
 }
 
 
-def _fault(error: ErrorDetails) -> Fault:
+def _fault(error: ErrorDetails, document: type[Document]) -> Fault:
     """Pydantic's finding as a field's path and a sentence of our own."""
     path = ""
     for part in error["loc"]:
@@ -321,7 +327,7 @@ def _fault(error: ErrorDetails) -> Fault:
     if kind == "value_error":
         return Fault(path, str(context["error"]))
     if kind == "extra_forbidden":
-        nearest = get_close_matches(last, _fields(error["loc"][:-1]), n=1)
+        nearest = get_close_matches(last, _fields(document, error["loc"][:-1]), n=1)
         return Fault(path, f"is no field here; {f'did you mean {nearest[0]}?' if nearest else 'take it out'}")
     if kind == "literal_error":
         return Fault(path, f"must be one of {context['expected']}".replace("'", "").replace(" or ", ", "))
@@ -334,12 +340,14 @@ def _fault(error: ErrorDetails) -> Fault:
         what = "characters" if kind.startswith("string") else "entries"
         return Fault(path, f"needs at least {least} of its {what}" if least else f"can't have more than {most} {what}")
     sentence = _KINDS.get(kind, "isn't of the kind that belongs here")
+    if kind == "string_type" and isinstance(error["input"], bool | int | float):
+        return Fault(path, f"{sentence}, and this is {json.dumps(error['input'])}; put it in quotes")
     if kind != "dict_type" and (example := _EXAMPLES.get(last)):
         sentence += f": {example}" if kind == "missing" else f", {example}"
     return Fault(path, sentence)
 
 
-_PARTS: Mapping[str, type[_Part]] = {
+_PARTS: Mapping[str, type[Part]] = {
     "publisher": Publisher,
     "contact": Contact,
     "temporal": Temporal,
@@ -347,6 +355,23 @@ _PARTS: Mapping[str, type[_Part]] = {
 }
 
 
-def _fields(path: tuple[int | str, ...]) -> list[str]:
-    model = _PARTS.get(str(path[0]), Definition) if path else Definition
+def _fields(document: type[Document], path: tuple[int | str, ...]) -> list[str]:
+    model = _PARTS.get(str(path[0]), document) if path else document
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The fields that differ between two canonical contents: ``title.de``; a column by its name, ``columns.year``."""
+    found = []
+    for name in dict.fromkeys((*after, *before)):
+        old, new = before.get(name), after.get(name)
+        if name == "columns" and old and new:
+            old, new = ({column["name"]: column for column in columns} for columns in (old, new))
+            if old.keys() == new.keys() and list(old) != list(new):
+                found.append("columns (their order)")
+        if old != new and isinstance(old, Mapping) and isinstance(new, Mapping):
+            deeper = changes(old, new) if name != "columns" else [k for k in {**old, **new} if old.get(k) != new.get(k)]
+            found += [f"{name}.{field}" for field in deeper]
+        elif old != new:
+            found.append(name)
+    return found

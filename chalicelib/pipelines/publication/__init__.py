@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from chalicelib import codes
 from chalicelib.datasets import registry
+from chalicelib.datasets.catalog import catalog
 from chalicelib.db import Sql
 from chalicelib.engine import Pipeline, Refusal, Step
 from chalicelib.settings import settings
@@ -42,7 +43,7 @@ publication = Pipeline(
 
 def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
     """The revisions that are current now, for ``{"dataset": id}`` (and accept_drop); Refusal where there are none."""
-    if not settings().catalog_configured:
+    if catalog(tx, settings()) is None:
         raise Refusal("catalog_not_configured", None, codes.FAILURES["catalog_not_configured"].remedy)
     dataset = str(wanted["dataset"])
     definition = registry.definition(tx, dataset)

@@ -145,7 +145,7 @@ def seed(db, engine, clock) -> Office:
 def written(db) -> dict[str, list[Any]]:
     """Everything that is written anywhere, to see that nothing was."""
     tables = ("engine.job", "engine.failure", "engine.outbox", "engine.job_event", "engine.pause", "engine.schedule")
-    more = ("dataset.dataset", "dataset.definition", "dataset.version", "access.token", "access.act")
+    more = ("dataset.dataset", "dataset.definition", "dataset.version", "dataset.catalog", "access.token", "access.act")
     return {table: db.run(f"select t::text from {table} as t order by 1") for table in (*tables, *more)}
 
 

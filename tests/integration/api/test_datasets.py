@@ -49,6 +49,31 @@ def test_the_definition_is_read_as_it_was_put(ask):
     assert json.loads(ask("PUT", ADDRESS, json.loads(read.body)).body)["revision"] == 1
 
 
+def test_a_dry_run_names_what_would_change_and_changes_nothing(ask, database):
+    new = json.loads(ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION).body)
+    assert new["revision"] is None
+    assert "title" in new["changes"]
+    ask("PUT", ADDRESS, DEFINITION)
+    before = written(database)
+
+    columns = [*DEFINITION["columns"], {"name": "gate", "type": "text"}]
+    changed = ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION | {"columns": columns, "licence": "CC_BY_4_0"})
+
+    assert json.loads(changed.body) == {"dataset": "flights", "revision": 1, "changes": ["licence", "columns.gate"]}
+    assert json.loads(ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION).body)["changes"] == []
+    problem(ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION | {"source": "elsewhere"}), 422, "unknown_source")
+    problem(ask("PUT", f"{ADDRESS}?dry_run=perhaps", DEFINITION), 400, "bad_parameter", "dry_run")
+    assert written(database) == before
+
+
+def test_a_cadence_is_checked_before_there_is_a_dataset(ask, database):
+    before = written(database)
+    checked = ask("PUT", f"{SCHEDULE}?dry_run=true", {"every": "day", "at": "02:00"})
+    assert json.loads(checked.body)["cadence"] == {"every": "day", "at": "02:00", "zone": "UTC"}
+    problem(ask("PUT", f"{SCHEDULE}?dry_run=true", {"every": "day", "at": "26:00"}), 422, "invalid_schedule")
+    assert written(database) == before
+
+
 def test_every_fault_of_a_definition_is_named(ask, database):
     before = written(database)
 

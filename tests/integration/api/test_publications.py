@@ -92,7 +92,7 @@ def test_without_the_catalogues_own_settings_nothing_is_published(ask, environme
 
     refused = problem(ask("POST", "/datasets/flights/publications"), 409, "catalog_not_configured")
 
-    assert "Set LEASEWAY_CATALOG_TITLE" in refused["detail"]
+    assert "`leaseway apply` a catalog.yaml, or set LEASEWAY_CATALOG_TITLE" in refused["detail"]
 
 
 def test_a_dataset_without_a_definition_cant_be_published(ask):

@@ -9,6 +9,14 @@ from .seeding import DEFINITION, call, problem, written
 EVERYONE = ("nobody", "wrong", "outside", "reader", "publisher", "operator")
 CADENCE = {"every": "day", "at": "02:00", "zone": "Europe/Berlin"}
 
+CATALOG = {
+    "title": {"en": "Open data"},
+    "description": {"en": "All that is open."},
+    "publisher": {"name": {"en": "Open Data Office"}, "iri": "https://office.example.org/"},
+    "licence": "CC0",
+    "homepage": "https://office.example.org/data",
+}
+
 PUBLIC = (200, 200, 200, 200, 200, 200)
 READERS = (401, 401, 404, 200, 200, 200)
 OPERATORS = (401, 401, 403, 403, 403, 200)
@@ -42,6 +50,8 @@ ROUTES = [
     ("GET", "/internal/failures/{failed}", None, OPERATORS),
     ("POST", "/internal/failures/{failed}/requeue", None, (401, 401, 403, 403, 403, 202)),
     ("DELETE", "/internal/failures/{failed}", None, (401, 401, 403, 403, 403, 204)),
+    ("PUT", "/internal/catalog", CATALOG, OPERATORS),
+    ("GET", "/internal/catalog", None, OPERATORS),
     ("PUT", "/internal/pause", {"pipeline": "publication", "hours": 2}, OPERATORS),
     ("DELETE", "/internal/pause?pipeline=export", None, (401, 401, 403, 403, 403, 204)),
 ]

@@ -4,19 +4,20 @@ import pyshacl
 import pytest
 from rdflib import RDF, SH, Graph, URIRef
 
-from chalicelib.catalog.document import Catalog, Entry, catalog_document
+from chalicelib.catalog.document import Entry, catalog_document
 from chalicelib.catalog.entry import DCAT, render
 from chalicelib.catalog.rdf import FORMS
+from chalicelib.datasets.catalog import Catalog
 from tests.unit.catalog.flights import BASE, IRI, SHARED, WITHOUT_SHARED, definition, facts
 
-CATALOG = Catalog(
-    base_url=BASE,
-    title={"en": "Open data", "de": "Offene Daten"},
-    description={"en": "All we publish.", "de": "Alles, was wir veröffentlichen."},
-    publisher_name={"en": "Office for Open Data"},
-    publisher_iri="https://office.example.org/id",
-    licence="http://publications.europa.eu/resource/authority/licence/CC0",
-    homepage="https://office.example.org/",
+CATALOG = Catalog.parse(
+    {
+        "title": {"en": "Open data", "de": "Offene Daten"},
+        "description": {"en": "All we publish.", "de": "Alles, was wir veröffentlichen."},
+        "publisher": {"name": {"en": "Office for Open Data"}, "iri": "https://office.example.org/id"},
+        "licence": "CC0",
+        "homepage": "https://office.example.org/",
+    }
 )
 PARSERS = {"nt": "nt", "ttl": "turtle", "rdf": "xml", "jsonld": "json-ld"}
 
@@ -32,9 +33,9 @@ def parsed(document, name):
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_the_catalogue_is_the_same_in_every_format(name):
-    document = catalog_document(CATALOG, [entry("flights"), entry("airports")], name)
+    document = catalog_document(BASE, CATALOG, [entry("flights"), entry("airports")], name)
 
-    expected = parsed(catalog_document(CATALOG, [entry("flights"), entry("airports")], "nt"), "nt")
+    expected = parsed(catalog_document(BASE, CATALOG, [entry("flights"), entry("airports")], "nt"), "nt")
     assert set(parsed(document, name)) == set(expected)
     assert set(expected.objects(URIRef(f"{BASE}/catalog"), DCAT.dataset)) == {
         URIRef(IRI),
@@ -46,12 +47,12 @@ def test_the_catalogue_is_the_same_in_every_format(name):
 def test_the_order_of_the_entries_is_the_order_of_their_IRIs(name):
     entries = [entry("flights"), entry("airports")]
 
-    assert catalog_document(CATALOG, entries, name) == catalog_document(CATALOG, reversed(entries), name)
+    assert catalog_document(BASE, CATALOG, entries, name) == catalog_document(BASE, CATALOG, reversed(entries), name)
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_an_empty_catalogue_is_a_document_too(name):
-    document = catalog_document(CATALOG, [], name)
+    document = catalog_document(BASE, CATALOG, [], name)
 
     assert list(parsed(document, name).subjects(RDF.type, DCAT.Catalog)) == [URIRef(f"{BASE}/catalog")]
 
@@ -61,22 +62,22 @@ def test_an_entry_that_was_stored_with_another_head_is_made_anew(name):
     old = entry("flights")
     other = {"ttl": "@prefix a: <urn:a> .\n", "rdf": '<?xml version="1.0"?><r/>', "jsonld": "[]"}
 
-    document = catalog_document(CATALOG, [Entry(old.iri, {**old.documents, name: other[name]})], name)
+    document = catalog_document(BASE, CATALOG, [Entry(old.iri, {**old.documents, name: other[name]})], name)
 
-    assert document == catalog_document(CATALOG, [old], name)
+    assert document == catalog_document(BASE, CATALOG, [old], name)
 
 
 def test_a_stored_entry_is_taken_as_it_is_and_not_read_again(monkeypatch):
     stored = entry("flights")
     monkeypatch.setattr("chalicelib.catalog.document.read", None)
 
-    document = catalog_document(CATALOG, [stored], "ttl").decode()
+    document = catalog_document(BASE, CATALOG, [stored], "ttl").decode()
 
     assert stored.documents["ttl"].removeprefix(FORMS["ttl"].head) in document
 
 
 def test_the_JSON_LD_is_one_graph_with_one_context():
-    told = json.loads(catalog_document(CATALOG, [entry("flights")], "jsonld"))
+    told = json.loads(catalog_document(BASE, CATALOG, [entry("flights")], "jsonld"))
 
     assert told.keys() == {"@context", "@graph"}
     assert f"{BASE}/catalog" in {node["@id"] for node in told["@graph"]}
@@ -85,7 +86,7 @@ def test_the_JSON_LD_is_one_graph_with_one_context():
 @pytest.mark.skipif(not SHARED.is_dir(), reason=WITHOUT_SHARED)
 def test_the_catalogue_has_no_finding_at_the_portal_s_first_level():
     shapes = Graph().parse(SHARED / "shapes" / "repaired" / "level1.ttl")
-    graph = parsed(catalog_document(CATALOG, [entry("flights"), entry("airports")], "nt"), "nt")
+    graph = parsed(catalog_document(BASE, CATALOG, [entry("flights"), entry("airports")], "nt"), "nt")
 
     _, report, text = pyshacl.validate(graph, shacl_graph=shapes)
 

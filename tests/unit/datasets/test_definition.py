@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from chalicelib.datasets import Invalid, vocabularies
-from chalicelib.datasets.definition import TOLD, ColumnType, Definition, dataset_id
+from chalicelib.datasets.definition import TOLD, ColumnType, Definition, changes, dataset_id
 from chalicelib.exports.types import TYPES
 from tests.unit.catalog.flights import DEFINITION, definition
 
@@ -204,6 +204,30 @@ def test_each_list_tells_its_codes_and_spellings_apart():
 )
 def test_there_is_a_fewest_of_records(said, published, fewest):
     assert definition(**said).fewest(published) == fewest
+
+
+def test_what_differs_is_named_by_field_and_column():
+    before = definition(columns=[{"name": "a", "type": "text"}, {"name": "b", "type": "text"}]).as_json()
+
+    def differing(**to):
+        return changes(before, definition(**to).as_json())
+
+    assert differing(columns=before["columns"]) == []
+    assert differing(columns=before["columns"][::-1]) == ["columns (their order)"]
+    assert differing(columns=[{"name": "a", "type": "date"}, {"name": "c", "type": "text"}]) == [
+        "columns.a",
+        "columns.b",
+        "columns.c",
+    ]
+    assert differing(columns=before["columns"], min_records=5, licence="CC_BY_4_0") == ["licence", "min_records"]
+    assert changes(before, before | {"title": before["title"] | {"fr": "Vols"}}) == ["title.fr"]
+
+
+def test_a_number_or_a_truth_where_a_text_belongs_wants_quotes():
+    assert faults(identifiers=[2013, True]) == {
+        "identifiers[0]": "must be a text, and this is 2013; put it in quotes",
+        "identifiers[1]": "must be a text, and this is true; put it in quotes",
+    }
 
 
 @pytest.mark.parametrize("name", ["flights", "0", "a" * 63, "nyc-2013-"])
