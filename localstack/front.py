@@ -21,7 +21,18 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 ROUTES = frozenset(
-    {"datasets", "catalog", "publications", "schedules", "internal", "health", "problems", "docs", "openapi"}
+    {
+        "datasets",
+        "catalog",
+        "publications",
+        "withdrawals",
+        "schedules",
+        "internal",
+        "health",
+        "problems",
+        "docs",
+        "openapi",
+    }
 )
 """First parts of the app's addresses, without a suffix such as .ttl."""
 

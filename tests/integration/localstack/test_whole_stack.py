@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from secrets import token_hex
 
 import httpx
+import psutil
 import psycopg
 import pytest
 
-from localstack.deploy import deploy, function_name
+from localstack.deploy import deploy, function_name, packaged
 from localstack.services import marked
 from localstack.stack import FUNCTION, STATE, Stack
 
@@ -23,6 +24,8 @@ def _alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in FOREIGN:
             patch.delenv(name, raising=False)
+        package = packaged()  # one for all tests, whoever edits meanwhile
+        patch.setattr("localstack.deploy.packaged", lambda: package)
         yield
 
 
@@ -64,6 +67,20 @@ def test_the_deployment_is_what_the_template_says(stack: Stack) -> None:
         function_name(stack, "CatchUp"): ("rate(1 minute)", None),
         function_name(stack, "Cleanup"): ("rate(15 minutes)", None),
     }
+
+
+def test_nothing_listens_beyond_loopback(stack: Stack) -> None:
+    assert stack.postgresql
+    processes = [p for service in stack.services for p in service.processes()]
+    processes += [psutil.Process(stack.postgresql.pid()), *marked(stack.folder, FUNCTION)]
+    listening = {
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert len(processes) >= 4
+    assert listening == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("function", ["Worker", "Fetcher", "Recovery", "Cleanup", "CatchUp"])

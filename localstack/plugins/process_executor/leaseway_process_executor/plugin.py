@@ -53,3 +53,11 @@ def correct_sqs_event_sources() -> None:
     from leaseway_process_executor.event_source import use_parallel_pollers
 
     use_parallel_pollers()
+
+
+@hooks.on_infra_start()
+def correct_gateway_address() -> None:
+    """Listen on the host of GATEWAY_LISTEN alone, whatever runs the functions."""
+    from leaseway_process_executor.loopback import listen_where_told
+
+    listen_where_told()
