@@ -89,6 +89,10 @@ FAILURES: dict[str, Code] = {
     "unknown_secret": Code(
         "The secret that the connection names isn't known here.", "Set the secret, then deploy and requeue it."
     ),
+    "bad_address": Code(
+        "The connection's address can't be read, or asks for less than sslmode=verify-full of another machine.",
+        "`leaseway connection check` says what is wrong; mend the secret, deploy, then requeue it.",
+    ),
     "storage_unreachable": Code("Object storage doesn't answer.", "It is asked again with growing pauses."),
     "data_service_unreachable": Code("The data service doesn't answer.", "It is asked again with growing pauses."),
     "triple_store_unreachable": Code("The triple store doesn't answer.", "It is asked again with growing pauses."),

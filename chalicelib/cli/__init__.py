@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import administering, operating, publishing, running
+from . import administering, operating, publishing, running, sources
 
 
 class Commands(click.Group):
@@ -48,8 +48,8 @@ class Commands(click.Group):
                 "migrate": "Bring the schema up to date.",
                 "restored": "Lift the numbers after a restore of the database.",
                 "token": "Say who may read, publish and operate.",
-                "connection": "Add databases that datasets come from.",
-                "source": "Register their tables and queries.",
+                "connection": "Add and check databases that datasets come from.",
+                "source": "Register their tables and queries; upload files.",
             },
         ),
     )
@@ -103,7 +103,13 @@ def _keep_examples(command: click.Command) -> None:
         _keep_examples(part)
 
 
-for command in (*running.COMMANDS, *publishing.COMMANDS, *operating.COMMANDS, *administering.COMMANDS):
+for command in (
+    *running.COMMANDS,
+    *publishing.COMMANDS,
+    *operating.COMMANDS,
+    *administering.COMMANDS,
+    *sources.COMMANDS,
+):
     _keep_examples(command)
     leaseway.add_command(command)
 

@@ -73,6 +73,15 @@ def administer() -> "tuple[Settings, Database]":
     return found, Database(found.dsn)
 
 
+def keep_secret(name: str) -> bool:
+    """Have the local stack keep a connection's secret of this environment; elsewhere the deployment knows it."""
+    local = not any(os.environ.get(variable) for variable in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET"))
+    if local and (value := os.environ.get(name)):
+        stack().keep(name, value)
+        return True
+    return False
+
+
 def keep_tokens(database: "Database") -> None:
     """Have tokens for the commands of this checkout and its examples; what is there already stays."""
     from chalicelib.security import create_token

@@ -22,17 +22,29 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 SECRET = re.compile(r"LEASEWAY_SECRET_[A-Z0-9_]+")
 
 
-def add_connection(sql: Sql, name: str, secret: str) -> None:
-    """Name a database that datasets come from; ``secret`` is the environment variable that holds its DSN."""
+def add_connection(
+    sql: Sql, name: str, secret: str, max_jobs: int | None = None, statement_timeout: int | None = None
+) -> None:
+    """Name a database that datasets come from; ``secret`` is the environment variable that holds its DSN.
+
+    At most ``max_jobs`` exports (1) use it at a time; each of their statements may take ``statement_timeout`` seconds
+    (0: what the login's own setting says). What isn't given stays as it is.
+    """
     _check(
         ("name", NAME.fullmatch(name), "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"),
         ("secret", SECRET.fullmatch(secret), "must be LEASEWAY_SECRET_ and then A-Z, 0-9 and _"),
+        ("max_jobs", max_jobs is None or 1 <= max_jobs <= 100, "must be 1 to 100"),
+        (
+            "statement_timeout",
+            statement_timeout is None or 0 <= statement_timeout <= 86_400,
+            "must be 0 to 86400 seconds",
+        ),
     )
-    sql.run(SQL.add_connection, name=name, secret=secret)
+    sql.run(SQL.add_connection, name=name, secret=secret, max_jobs=max_jobs, statement_timeout=statement_timeout)
 
 
 def connections(sql: Sql) -> list[Row]:
-    """Every connection: name, secret (the variable's name), created_at."""
+    """Every connection: name, secret (the variable's name), max_jobs, statement_timeout, created_at."""
     return sql.run(SQL.list_connections, name=None)
 
 
@@ -70,6 +82,14 @@ def sources(sql: Sql) -> list[Row]:
 def source(sql: Sql, name: str, revision: int | None = None) -> Row | None:
     """A revision of a source, by default the newest."""
     return sql.one(SQL.find_source, name=name, revision=revision)
+
+
+def definitions_of(sql: Sql, source: str) -> dict[str, Definition]:
+    """The datasets that are made from a source, as they are defined now."""
+    return {
+        row["dataset_id"]: Definition.parse(row["body"])
+        for row in sql.run(SQL.list_definitions_of_source, source=source)
+    }
 
 
 def put_definition(tx: Sql, dataset: str, definition: Definition) -> tuple[int, bool]:
@@ -130,6 +150,20 @@ def add_version(
     )
     if added is None:
         raise LookupError(f"{number} isn't the next version of {dataset}")
+
+
+def withdraw_version(tx: Sql, dataset: str, number: int, job: UUID) -> int | None:
+    """Mark a version as withdrawn by a job, under the dataset's lock; the number that is the current one then."""
+    row = tx.one(SQL.withdraw_version, dataset=dataset, number=number, job=job)
+    if row is None:
+        raise LookupError(f"{dataset} has no version {number}")
+    current: int | None = row["current_version"]
+    return current
+
+
+def correct_version(tx: Sql, dataset: str, number: int, documents: Mapping[str, str], triples: int) -> None:
+    """Store a version's documents anew, because a version they linked to was withdrawn, under the dataset's lock."""
+    tx.run(SQL.correct_version, dataset=dataset, number=number, documents=Jsonb(documents), triples=triples)
 
 
 def versions(sql: Sql, dataset: str) -> list[Row]:

@@ -139,7 +139,7 @@ def export(
         progress.update(records=records, bytes=written, total=total)
         beat(**progress)
 
-    with _snapshot(relation) as source:
+    with snapshot(relation) as source:
         name = "csv"  # while they are counted
         try:
             for counted in source.count():
@@ -179,23 +179,26 @@ def export(
     return Exported(total, files, removed, source.unpublished)
 
 
+def reach(dsn: str) -> psycopg.Connection:
+    """Open a connection to a source's server; one that dies without a word is noticed."""
+    given = conninfo_to_dict(dsn)
+    missing = {key: value for key, value in REACH.items() if key not in given}
+    return psycopg.connect(make_conninfo(dsn, **missing), autocommit=True, prepare_threshold=None)
+
+
 @contextmanager
-def _snapshot(relation: Relation) -> Iterator["_Source"]:
+def snapshot(relation: Relation) -> Iterator["Source"]:
     """A connection in a transaction that sees one moment of the source and can't write; checked against the columns."""
     name = relation.relation or "query"
     with blaming_source(name):
-        given = conninfo_to_dict(relation.connection_dsn)
-        missing = {key: value for key, value in REACH.items() if key not in given}
-        connection = psycopg.connect(
-            make_conninfo(relation.connection_dsn, **missing), autocommit=True, prepare_threshold=None
-        )
+        connection = reach(relation.connection_dsn)
     try:
         with blaming_source(name):
             connection.execute(f"{SNAPSHOT} set local lock_timeout = '{LOCK_WAIT}'")
             if relation.statement_timeout is not None:
                 connection.execute(f"set local statement_timeout = '{relation.statement_timeout}s'")
             connection.execute("savepoint ready")
-        source = _Source(connection, relation, name)
+        source = Source(connection, relation, name)
         source.check()
         yield source
     finally:
@@ -206,7 +209,9 @@ def _snapshot(relation: Relation) -> Iterator["_Source"]:
         connection.close()
 
 
-class _Source:
+class Source:
+    """A relation in its snapshot."""
+
     def __init__(self, connection: psycopg.Connection, relation: Relation, name: str):
         self.name = name
         self.unpublished: list[str] = []
@@ -223,12 +228,7 @@ class _Source:
                 found = self._connection.execute("select %s::regclass::text", [self._relation.relation]).fetchone()
                 self._from = str(found[0]) if found else ""
             described = self._describe()
-            types = {
-                oid: (name, category)
-                for oid, name, category in self._connection.execute(
-                    "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [described]
-                )
-            }
+            types = self._types(described)
             self.unpublished = self._unpublished()
         for column, oid in zip(self._columns, described, strict=True):
             if not TYPES[column.type].takes(*types[oid]):
@@ -248,6 +248,22 @@ class _Source:
                 raise
             raise self._changed(self._columns[line - 1], "42703") from None
         return [column.type_code for column in cursor.description or []]
+
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Every column: its name, its type's name and category in pg_type."""
+        with self._blaming():
+            cursor = self._connection.execute(f"select * from {self._from} as source limit 0", binary=True)
+            found = [(column.name, column.type_code) for column in cursor.description or []]
+            types = self._types([oid for _, oid in found])
+        return [(name, *types[oid]) for name, oid in found]
+
+    def _types(self, oids: list[int]) -> dict[int, tuple[str, str]]:
+        return {
+            oid: (name, category)
+            for oid, name, category in self._connection.execute(
+                "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [oids]
+            )
+        }
 
     def _unpublished(self) -> list[str]:
         published = {column.source for column in self._columns}

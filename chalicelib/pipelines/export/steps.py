@@ -6,7 +6,9 @@ from functools import cache
 
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
-from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure
+from chalicelib.db import Row
+from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure, Wait
+from chalicelib.exports.address import BadAddress, secured
 from chalicelib.exports.errors import SourceError, StorageAway, StorageMismatch, StorageRefused
 from chalicelib.exports.formats import Column
 from chalicelib.exports.relation import Relation, export
@@ -14,6 +16,7 @@ from chalicelib.exports.storage import Store, Upload
 from chalicelib.pipelines import context
 
 from . import ExportSubject
+from .slots import slot
 
 OUTAGES = {"source_unreachable", "source_conflict"}
 """What passes by itself: the job waits and spends no attempt."""
@@ -25,9 +28,27 @@ def storage() -> Store:
     return Store.of(context().settings)
 
 
-def export_records(job: Leased[ExportSubject]) -> Advance:
+def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
+    """Export the source as the definition says, with one of its connection's slots; where there is none, wait."""
+    source, definition = _pinned(job.subject)
+    columns = [Column(column.name, column.type, column.source_name or column.name) for column in definition.columns]
+    connection = registry.connection(context().db, source["connection"])
+    assert connection is not None  # a foreign key holds it
+    relation = Relation(
+        connection_dsn=_address(connection),
+        relation=source["relation"],
+        query=source["query"],
+        columns=columns,
+        statement_timeout=connection["statement_timeout"],
+    )
+    with slot(context().db, job, connection["name"]) as pause:
+        if pause is not None:
+            return Wait(pause, waiting_for="free_connection")
+        return _export(job, relation, definition.formats)
+
+
+def _export(job: Leased[ExportSubject], relation: Relation, formats: Sequence[str]) -> Advance:
     """Write the files; every object is in the ledger before it exists, and its key names job and claim."""
-    relation, formats = _source(job.subject)
     store = storage()
     rows: list[int] = []
 
@@ -66,22 +87,20 @@ def export_records(job: Leased[ExportSubject]) -> Advance:
     )
 
 
-def _source(subject: ExportSubject) -> tuple[Relation, Sequence[str]]:
+def _pinned(subject: ExportSubject) -> tuple[Row, Definition]:
     db = context().db
     found = registry.definition(db, subject.dataset, subject.definition)
     source = registry.source(db, subject.source, subject.source_revision)
     assert found is not None
-    assert source is not None
-    connection = registry.connection(db, source["connection"])
-    assert connection is not None  # foreign keys hold all three
+    assert source is not None  # foreign keys hold both
+    return source, Definition.parse(found["body"])
+
+
+def _address(connection: Row) -> str:
     dsn = os.environ.get(connection["secret"])
     if not dsn:
         raise PermanentFailure("unknown_secret")
-    definition = Definition.parse(found["body"])
-    relation = Relation(
-        connection_dsn=dsn,
-        relation=source["relation"],
-        query=source["query"],
-        columns=[Column(column.name, column.type, column.source_name or column.name) for column in definition.columns],
-    )
-    return relation, definition.formats
+    try:
+        return secured(dsn)
+    except BadAddress as error:
+        raise PermanentFailure("bad_address") from error

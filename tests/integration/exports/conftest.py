@@ -1,11 +1,19 @@
 """A source's database, as far from friendly as it gets, and a reader that may do little."""
 
+import os
 import secrets
+import shutil
+import tempfile
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+
+from localstack.postgresql import account
+
+from .debian import BINARIES, Debian15
 
 
 class Source:
@@ -57,3 +65,27 @@ def make_source(admin_dsn):
 @pytest.fixture
 def source(make_source):
     return make_source()
+
+
+@pytest.fixture(scope="session")
+def debian():
+    """Debian's PostgreSQL 15, with TLS and a standby."""
+    if not (BINARIES / "postgres").exists() or not shutil.which("openssl"):
+        pytest.skip(f"there is no PostgreSQL 15 in {BINARIES} (apt-get install postgresql-15), or no openssl")
+    folder = Path(tempfile.mkdtemp(prefix="leaseway-debian-"))
+    os.chown(folder, account().uid, account().gid)
+    server = Debian15(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def old_source(debian):
+    """A source of its own on Debian's server."""
+    source = Source(debian.primary, "")
+    yield source
+    source.drop()

@@ -1,0 +1,201 @@
+"""What `leaseway connection check` sees: every way to write that a login has, and each source that it can't read."""
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from chalicelib.exports import Column
+from chalicelib.exports.check import Wanted, check
+
+A = [Column("a", "integer", "a")]
+
+
+@pytest.fixture
+def server(source):
+    source.run("create table open.t (a int, b text)")
+    source.run(f"revoke create, temp on database {source.name} from public; revoke all on schema public from public")
+    return source
+
+
+def test_a_login_that_only_reads_has_nothing_to_mend(server):
+    report = check(server.dsn, [Wanted("t", "open.t", None, A), Wanted("all", "open.t", None)])
+
+    assert report.findings == []
+    assert report.sources == {"t": "reads 1 columns", "all": "reads 2 columns"}
+    assert report.facts["reached"] == f"database {server.name} as {server.name}"
+    assert report.facts["version"].startswith("PostgreSQL 1")
+    assert report.facts["role"] == "primary"
+    assert report.facts["encryption"] == "none, it stays on this machine"
+
+
+WAYS = {
+    "insert": ("grant insert on open.t to {0}", "INSERT on open.t"),
+    "delete and truncate": ("grant delete, truncate on open.t to {0}", "DELETE, TRUNCATE on open.t"),
+    "a single column": ("grant update (b) on open.t to {0}", "UPDATE on open.t"),
+    "everybody may": ("grant insert on open.t to public", "INSERT on open.t"),
+    "its own table": (
+        "alter table open.t owner to {0}; revoke all on open.t from {0}; grant select on open.t to {0}",
+        "ownership on open.t",
+    ),
+    "a view": ("create view open.v as select * from open.t; grant insert on open.v to {0}", "INSERT on open.v"),
+    "a sequence": ("create sequence open.s; grant usage on sequence open.s to {0}", "UPDATE on sequence open.s"),
+    "a schema": ("grant create on schema open to {0}", "CREATE on schema open"),
+    "the database": ("grant create on database {0} to {0}", "CREATE on database {0}"),
+    "a role it inherits": (
+        "grant insert on open.t to {0}_w; grant {0}_w to {0}",
+        "INSERT on open.t",
+    ),
+    "a role that it may become": (
+        "alter role {0} noinherit; grant insert on open.t to {0}_w; grant {0}_w to {0}",
+        "INSERT on open.t, as {0}_w",
+    ),
+    "a predefined role": ("grant pg_write_all_data to {0}", "INSERT, UPDATE, DELETE on open.t"),
+    "making roles": ("alter role {0} createrole", "may make roles"),
+    "a function with its owner's rights": (
+        "create function open.f() returns void language sql security definer as 'delete from open.t'",
+        "EXECUTE on function open.f(), which runs with the rights of postgres",
+    ),
+    "a superuser": ("alter role {0} superuser", "is a superuser"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_write_is_found_although_the_default_is_read_only(server, way):
+    grant, found = WAYS[way]
+    writer = f"{server.name}_w"
+    server.run(f"create role {writer}")
+    server.set(default_transaction_read_only="on")
+    try:
+        server.run(grant.format(server.name))
+
+        report = check(server.dsn, [])
+
+        said = [f"The login could write: {found.format(server.name)}. Revoke it, or make a login that only reads."]
+        if way == "a superuser":
+            assert report.findings == said
+        else:
+            assert set(said) <= set(report.findings)
+            assert all("INSERT" in f or f in said or "pg_" in f or "as " in f for f in report.findings)
+    finally:
+        server.run(f"alter role {server.name} nosuperuser")
+        server.run(f"drop owned by {writer}; drop role {writer}")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Wanted("x", "open.closed", None), "privilege SELECT on open.closed"),
+        (Wanted("x", "closed.t", None), "privilege USAGE on schema closed"),
+        (Wanted("x", "open.shown", None), "privilege SELECT on open.beneath"),
+        (Wanted("x", None, "select a from open.t join open.closed using (a)"), "privilege SELECT on open.closed"),
+        (Wanted("x", "open.gone", None), "sqlstate 42P01"),
+        (Wanted("x", "open.t", None, [Column("c", "text", "c")]), "column c"),
+        (Wanted("x", "open.t", None, [Column("b", "integer", "b")]), "column b"),
+        (Wanted("x", None, "select 1 as a, nonsense"), "sqlstate 42703"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_named_and_the_others_are_still_looked_at(server, wanted, said):
+    server.run("create table open.closed (a int); create schema closed create table t (a int)")
+    server.run(f"revoke select on open.closed from {server.name}")
+    server.run(f"create role {server.name}_o; create table open.beneath (a int)")
+    server.run(f"create view open.shown as select a from open.beneath; alter view open.shown owner to {server.name}_o")
+    try:
+        report = check(server.dsn, [Wanted("before", "open.t", None), wanted, Wanted("after", "open.t", None, A)])
+    finally:
+        server.run(f"drop view open.shown; drop role {server.name}_o")
+
+    (finding,) = report.findings
+    assert finding.startswith("Source x: ")
+    assert said in finding
+    assert list(report.sources) == ["before", "x", "after"]
+    assert report.sources["x"].startswith("source_")
+    assert report.sources["after"] == "reads 1 columns"
+
+
+def test_a_reader_of_single_columns_reads_what_is_published(server):
+    server.run(f"revoke select on open.t from {server.name}; grant select (a) on open.t to {server.name}")
+
+    assert check(server.dsn, [Wanted("t", "open.t", None, A)]).findings == []
+
+
+@pytest.mark.parametrize(
+    ("dsn", "said"),
+    [
+        ("postgresql://u@127.0.0.1:9/x", "doesn't answer"),
+        ("postgresql://u:canary@db.example.org/x?sslmode=require", "sslmode=require"),
+        ("nonsense canary", "isn't a connection string"),
+    ],
+)
+def test_a_server_that_is_not_reached_is_one_finding(dsn, said):
+    report = check(dsn, [Wanted("t", "open.t", None)])
+
+    (finding,) = report.findings
+    assert said in finding
+    assert "canary" not in finding
+    assert report.facts == {}
+
+
+def test_a_wrong_password_is_said(server):
+    report = check(make_conninfo(server.dsn, password="canary"), [])
+
+    assert "may not read" in report.findings[0]
+    assert "28P01" in report.findings[0]
+
+
+def test_nothing_is_written_there(server):
+    before = server.run(
+        "select pg_current_wal_insert_lsn(), sum(n_tup_ins + n_tup_upd) from pg_stat_all_tables"
+    ).fetchone()
+
+    check(server.dsn, [Wanted("t", "open.t", None)])
+
+    xid = server.run("select backend_xid from pg_stat_activity where usename = %s", server.name).fetchall()
+    assert all(row == (None,) for row in xid)
+    assert before is not None
+
+
+# An older server, with TLS and a standby
+
+
+def test_an_older_server_is_good_enough(old_source):
+    old_source.run("create table open.t (a int)")
+
+    report = check(old_source.dsn, [Wanted("t", "open.t", None, A)])
+
+    assert report.findings == []
+    assert report.facts["version"].startswith("PostgreSQL 15.")
+
+
+def test_a_certificate_that_fits_is_verified_and_another_is_not_accepted(old_source, debian):
+    remote = conninfo_to_dict(old_source.dsn) | {"host": "db.test", "hostaddr": "127.0.0.1", "sslmode": "verify-full"}
+    known = make_conninfo(**remote, sslrootcert=str(debian.authority))
+
+    assert check(known, []).facts["encryption"] == "TLSv1.3, the certificate is verified"
+    for wrong in (
+        make_conninfo(**remote, sslrootcert="/etc/ssl/certs/ca-certificates.crt"),
+        make_conninfo(known, host="other.test"),
+    ):
+        (finding,) = check(wrong, []).findings
+        assert "doesn't answer" in finding
+
+
+def test_a_standby_says_so_with_its_settings(old_source, debian):
+    old_source.run("create table open.t (a int)")
+    debian.caught_up()
+    dsn = make_conninfo(old_source.dsn, port=conninfo_to_dict(debian.standby)["port"])
+
+    report = check(dsn, [Wanted("t", "open.t", None, A)])
+
+    assert report.findings == []
+    assert report.facts["role"] == "replica (max_standby_streaming_delay 0, hot_standby_feedback off)"
+
+
+def test_a_login_that_could_write_on_the_primary_is_found_on_the_standby(old_source, debian):
+    old_source.run("create table open.t (a int)")
+    old_source.run(f"grant insert on open.t to {old_source.name}")
+    debian.caught_up()
+    dsn = make_conninfo(old_source.dsn, port=conninfo_to_dict(debian.standby)["port"])
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("show transaction_read_only").fetchone() == ("on",)
+
+    assert any("INSERT on open.t" in finding for finding in check(dsn, []).findings)
