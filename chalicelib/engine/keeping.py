@@ -64,6 +64,9 @@ def _recover_one(around: Surroundings, job: UUID) -> str:
     try:
         row = around.db.one(sql.recover_job, job_id=job, backoff=backoff(around.settings), wakeup_lost=wakeup_lost)
         return str(row["kind"]) if row else "in_other_hands"
+    except psycopg.OperationalError as error:  # a deadlock or a time-out says nothing about the row: next minute again
+        telemetry.failure("recovery_failed", error, job=job, sqlstate=error.sqlstate)
+        return "passed_over"
     except psycopg.Error as error:
         telemetry.failure("recovery_failed", error, job=job, sqlstate=error.sqlstate)
     try:

@@ -219,6 +219,18 @@ def test_T06_even_what_cannot_be_failed_is_passed_over(engine, clock, capsys, br
     assert "someone@example.org" not in capsys.readouterr().out
 
 
+def test_a_deadlock_or_a_time_out_fails_no_job(engine, clock, monkeypatch, job):
+    clock.advance("31 min")
+
+    def deadlocks(*args, **params):
+        raise psycopg.errors.DeadlockDetected
+
+    monkeypatch.setattr(engine.db, "one", deadlocks)
+    assert engine.recover()["passed_over"] == 1
+    monkeypatch.undo()
+    assert engine.recover()["wake_up_lost"] == 1
+
+
 def test_a_row_that_somebody_else_is_handling_is_left_to_them(engine, clock, dsn, job):
     clock.advance("31 min")
     other = Database(dsn)
