@@ -4,6 +4,7 @@ Nothing here keeps session state (no LISTEN, SET, advisory session lock or serve
 behind RDS Proxy and PgBouncer in transaction mode (DESIGN, invariant 12). Time-outs are set on the roles.
 """
 
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -11,6 +12,7 @@ from importlib import import_module, resources
 from typing import Any, Protocol
 
 import psycopg
+from psycopg import pq
 from psycopg.rows import dict_row
 
 from chalicelib.settings import Settings
@@ -19,6 +21,9 @@ Row = dict[str, Any]
 
 CONNECT_TIMEOUT = 5
 """Seconds until a server that doesn't answer counts as away."""
+
+SILENCE = 30
+"""Seconds after which a server that acknowledges nothing counts as away (a failover, a lost route)."""
 
 
 class DatabaseAway(Exception):
@@ -68,7 +73,7 @@ class Database:
         self._connection: psycopg.Connection[Row] | None = None
 
     def _open(self) -> "psycopg.Connection[Row]":
-        if self._connection is None or self._connection.closed or self._connection.broken:
+        if self._connection is None or self._connection.closed or self._connection.broken or _hung_up(self._connection):
             self.close()
             with _away():
                 self._connection = psycopg.connect(
@@ -77,6 +82,7 @@ class Database:
                     prepare_threshold=None,
                     row_factory=dict_row,
                     connect_timeout=CONNECT_TIMEOUT,
+                    tcp_user_timeout=SILENCE * 1000,
                     application_name="leaseway",
                 )
         return self._connection
@@ -101,6 +107,22 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _hung_up(connection: "psycopg.Connection[Row]") -> bool:
+    """Whether the server has ended an idle connection (a restart, a failover); asked of the socket, without a query.
+
+    A function process sleeps between requests, and its first one must not fail because the last one was long ago.
+    """
+    server = connection.pgconn
+    if server.transaction_status != pq.TransactionStatus.IDLE:
+        return False
+    try:
+        while select.select([server.socket], [], [], 0)[0]:
+            server.consume_input()  # a notice, its last words, or the end, which raises
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 @contextmanager

@@ -1,0 +1,41 @@
+"""The connection of a function process, which sleeps between requests."""
+
+import psycopg
+import pytest
+
+from chalicelib.db import Database, DatabaseAway
+
+
+def ended(database: Database, admin_dsn: str) -> None:
+    """The server ends the idle connection, as a restart does, and its last words have arrived."""
+    server = database._connection.pgconn
+    with psycopg.connect(admin_dsn, autocommit=True) as admin:
+        admin.execute("select pg_terminate_backend(%s, 5000)", [server.backend_pid])
+
+
+def test_the_first_statement_after_the_server_ended_an_idle_connection_succeeds(database, admin_dsn):
+    assert database.one("select 1 as one") == {"one": 1}
+    ended(database, admin_dsn)
+    assert database.one("select 2 as two") == {"two": 2}
+
+
+def test_so_does_the_first_transaction(database, admin_dsn):
+    database.run("select 1")
+    ended(database, admin_dsn)
+    with database.transaction() as tx:
+        assert tx.one("select 3 as three") == {"three": 3}
+
+
+def test_a_connection_that_ends_in_a_transaction_is_not_opened_behind_its_back(database, admin_dsn):
+    def interrupted():
+        with database.transaction() as tx:
+            tx.run("select 1")
+            ended(database, admin_dsn)
+            database.run("select 2")
+
+    with pytest.raises(DatabaseAway):
+        interrupted()
+
+
+def test_a_living_connection_is_kept(database):
+    assert len({database.one("select pg_backend_pid() as pid")["pid"] for _ in range(3)}) == 1
