@@ -112,6 +112,10 @@ FAILURES: dict[str, Code] = {
     "storage_mismatch": Code(
         "An uploaded file is not what was written: size or checksum differ.", "It is tried again with a new key."
     ),
+    "file_not_deleted": Code(
+        "Object storage still has a file that it was told to delete.",
+        "Look at the bucket's locks, versions and the worker's rights on it, then requeue it.",
+    ),
     "not_conformant": Code(
         "The metadata doesn't meet the tier's rules of DCAT-AP 3.0.1.",
         "The report names each rule, path and value; change the definition.",

@@ -11,7 +11,7 @@ from chalicelib.datasets.catalog import Catalog, catalog
 from .problems import Problem, not_found
 from .requests import dataset_id, version_number
 from .routing import Api, Call, answer, unless_known
-from .versions import CURRENT, IMMUTABLE, all_versions, published, version_record
+from .versions import CURRENT, all_versions, published, version_record
 
 
 def register(api: Api) -> None:
@@ -52,7 +52,7 @@ def register(api: Api) -> None:
         version = published(call, dataset_id(dataset), version_number(digits), FORMATS[media_type])
         if media_type == "application/json":
             return answer(version_record(call, version), cache_control=CURRENT, vary=VARY)
-        return _document(call, f"/datasets/{dataset}/versions/{digits}", media_type, version["document"], IMMUTABLE)
+        return _document(call, f"/datasets/{dataset}/versions/{digits}", media_type, version["document"], CURRENT)
 
 
 def _whole_catalog(call: Call, own: Catalog, name: str) -> str:

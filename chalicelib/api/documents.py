@@ -75,8 +75,9 @@ def status_answer(call: Call, job: Job | Failure, status: int = 200) -> Response
 
 def accepted(call: Call, job: Job) -> Response:
     """202: the job that does what was asked for, and where to look."""
-    document = status_document(call, job)
-    return answer(document, 202, location=document["links"]["self"], retry_after=ASK_AGAIN)
+    response = status_answer(call, job, 202)
+    response.headers["Location"] = _links(call, job)["self"]
+    return response
 
 
 def schedule_document(call: Call, schedule: Schedule) -> Document:
@@ -180,8 +181,8 @@ def _coded(code: str) -> Document:
 
 def _links(call: Call, job: Job | Failure) -> Document:
     # Jobs of the machinery itself, such as exports, are looked at by operators alone.
-    own = f"/publications/{job.id}" if job.pipeline == "publication" else f"/internal/jobs/{job.id}"
-    links = {"self": call.url(own)}
+    own = {"publication": "publications", "withdrawal": "withdrawals"}.get(job.pipeline, "internal/jobs")
+    links = {"self": call.url(f"/{own}/{job.id}")}
     if dataset := job.subject.get("dataset"):
         links["dataset"] = call.url(f"/datasets/{dataset}")
         if isinstance(job, Job) and job.version and job.status == "succeeded":

@@ -17,7 +17,7 @@ from chalicelib.settings import settings
 from .problems import not_found
 from .requests import dataset_id, version_number
 from .routing import Api, Call, unless_known
-from .versions import CURRENT, IMMUTABLE, file_name, published
+from .versions import CURRENT, file_name, published
 
 if TYPE_CHECKING:
     from chalicelib.exports import Store
@@ -26,7 +26,7 @@ PRESIGNED = 300
 """Seconds for which a presigned address is good."""
 
 REDIRECT = "public, max-age=60"
-"""A redirect to a version's file may be kept while its address has most of its five minutes left."""
+"""A version's file never changes, but it may be withdrawn; and a redirect's address is good for five minutes."""
 
 
 def register(api: Api) -> None:
@@ -36,7 +36,7 @@ def register(api: Api) -> None:
     def get_file(call: Call, dataset: str, number: str, name: str) -> Response:
         """A file of a version: what dcat:downloadURL names."""
         version = published(call, dataset_id(dataset), version_number(number))
-        return _file(call, version, name, IMMUTABLE if call.request.method == "HEAD" else REDIRECT)
+        return _file(call, version, name, REDIRECT)
 
     @api.route("/datasets/{dataset}/files/{name}", "GET", "HEAD", role=None)
     def get_current_file(call: Call, dataset: str, name: str) -> Response:

@@ -7,11 +7,8 @@ from chalicelib.db import Row, statements
 from .problems import Problem, not_found
 from .routing import Call
 
-IMMUTABLE = "public, max-age=31536000, immutable"
-"""A version never changes."""
-
 CURRENT = "public, no-cache"
-"""What is current may be another thing at the next look; an ETag makes that look cheap."""
+"""What is current may be another thing at the next look, and a version may be withdrawn; an ETag makes a look cheap."""
 
 
 def current_version(call: Call, dataset: str) -> Row | None:
@@ -20,9 +17,11 @@ def current_version(call: Call, dataset: str) -> Row | None:
 
 
 def published(call: Call, dataset: str, number: int | None = None, document: str | None = None) -> Row:
-    """A version of a dataset, the current one without a number; 404, or 410 where it was withdrawn."""
+    """A version of a dataset, the current one without a number; 404, or 410 where it was withdrawn or all were."""
     found = call.db.one(_sql.find_version, dataset=dataset, number=number, document=document)
     if found is None:
+        if number is None and call.db.run(_sql.list_versions, dataset=dataset):
+            raise Problem("gone", "Every version of this dataset was withdrawn.")
         raise not_found("No published dataset has this id." if number is None else "There is no such version.")
     if found["withdrawn_at"]:
         raise Problem("gone", f"Version {found['number']} was withdrawn.")

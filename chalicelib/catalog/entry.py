@@ -85,7 +85,22 @@ class Rendered:
 
 def render(definition: Definition, facts: Facts) -> Rendered:
     """The dataset's entry. Raises ``rdf.Unwritable`` rather than write what a reader couldn't take."""
-    canonical = ntriples(_Entry(definition, facts).graph).encode("ascii")
+    return _rendered(_Entry(definition, facts).graph)
+
+
+def relink(entry: bytes, dataset_iri: str, withdrawn: int, previous: int | None) -> Rendered:
+    """A stored entry whose links to a withdrawn version lead to the one before it, or go; every other triple stays."""
+    graph, base = read(entry), f"{dataset_iri}/versions/"
+    for predicate in (DCAT.hasVersion, DCAT.previousVersion):
+        for subject in list(graph.subjects(predicate, URIRef(f"{base}{withdrawn}"))):
+            graph.remove((subject, predicate, URIRef(f"{base}{withdrawn}")))
+            if previous is not None:
+                graph.add((subject, predicate, URIRef(f"{base}{previous}")))
+    return _rendered(graph)
+
+
+def _rendered(graph: Graph) -> Rendered:
+    canonical = ntriples(graph).encode("ascii")
     every = documents(read(canonical))  # once, from the canonical form: what is served is what was checked
     return Rendered(every, canonical.count(b"\n"), hashlib.sha256(canonical).hexdigest())
 

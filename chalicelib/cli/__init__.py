@@ -28,6 +28,7 @@ class Commands(click.Group):
             "Publish",
             {
                 "publish": "Publish a dataset: a new version.",
+                "withdraw": "Take a version back, with its files.",
                 "status": "Say why a dataset isn't newer.",
                 "definition": "Put and get what a dataset is.",
                 "schedule": "Publish every day, week or month.",

@@ -1,4 +1,4 @@
-"""Commands of those who publish: definitions, publications, status, schedules. All over HTTP."""
+"""Commands of those who publish: definitions, publications, withdrawals, status, schedules. All over HTTP."""
 
 import json
 import re
@@ -66,14 +66,41 @@ def publish(dataset: str, wait: bool, accept_drop: bool, machine: bool) -> None:
     click.echo(f"Published version {last['version']}: {server.url}/datasets/{dataset}")
 
 
+@click.command()
+@dataset_argument
+@click.argument("version", type=click.IntRange(1))
+@click.option("--wait", is_flag=True, help="Show progress until it has ended; a failure exits with 1.")
+@machine
+def withdraw(dataset: str, version: int, wait: bool, machine: bool) -> None:
+    """Withdraw VERSION of DATASET: its files are deleted, its address says that it is gone, its number is never reused.
+
+    The catalogue falls back to the version before, or the dataset leaves it. There is no way back; a second time
+    changes nothing.
+
+    Examples:
+      leaseway withdraw flights 3
+      leaseway withdraw flights 3 --wait
+    """
+    server = remote()
+    answer = server.ask("DELETE", f"/datasets/{dataset}/versions/{version}")
+    status = until_it_ends(server, dataset, answer, quiet=machine) if wait else answer.json()
+    if machine:
+        show.as_json(status)
+    elif status["status"] == "succeeded":
+        click.echo(f"Version {version} of {dataset} is withdrawn.")
+    else:
+        click.echo(f"Accepted as job {status['id']}: {show.doing(status)}")
+        click.echo(f"Look with `leaseway status {dataset}`, or at {answer.headers['Location']}")
+
+
 def until_it_ends(server: Remote, dataset: str, accepted: httpx.Response, *, quiet: bool = False) -> dict[str, Any]:
-    """Show a publication's progress to its end; who interrupts the watching hears that the work goes on."""
+    """Show a job's progress to its end; who interrupts the watching hears that the work goes on."""
     try:
         return show.watch(server.follow(accepted.headers["Location"]), quiet=quiet)
     except KeyboardInterrupt:
-        job = accepted.json()["id"]
+        job, pipeline = accepted.json()["id"], accepted.json()["pipeline"]
         click.echo(
-            f"\nThe publication goes on. Look with `leaseway status {dataset}`;"
+            f"\nThe {pipeline} goes on. Look with `leaseway status {dataset}`;"
             f" end it with `leaseway jobs cancel {job}`.",
             err=True,
         )
@@ -221,4 +248,4 @@ def schedule_delete(dataset: str) -> None:
     click.echo(f"{dataset} has no schedule any more.")
 
 
-COMMANDS = (publish, status, definition, schedule)
+COMMANDS = (publish, withdraw, status, definition, schedule)

@@ -6,17 +6,19 @@ Light to import: the API needs it at every cold start.
 from dataclasses import dataclass
 from functools import cache
 
+from chalicelib.datasets import registry
 from chalicelib.db import Database, connect
-from chalicelib.engine import Accepted, Engine
+from chalicelib.engine import Accepted, Engine, Job, Refusal, SubjectBusy
 from chalicelib.engine.sqs import SqsQueues
 from chalicelib.settings import Settings, settings
 
-from . import export, publication
+from . import export, publication, withdrawal
 
-PIPELINES = {pipeline.name: pipeline for pipeline in (publication.publication, export.export)}
+PIPELINES = {pipeline.name: pipeline for pipeline in (publication.publication, withdrawal.withdrawal, export.export)}
 
 REMOVERS = {
     "s3_object": "chalicelib.pipelines.export.removal:remove_object",
+    "staging": "chalicelib.pipelines.export.removal:drop_staging",
     "export": "chalicelib.pipelines.publication.removal:remove_export",
     "graph": "chalicelib.pipelines.publication.removal:restore_graph",
 }
@@ -46,3 +48,23 @@ def publish(engine: Engine, db: Database, dataset: str, *, accept_drop: bool = F
         accepted = engine.accept("publication", subject, tx=tx)
     engine.relay(inline_job=accepted.job.id)
     return accepted
+
+
+def withdraw(engine: Engine, db: Database, dataset: str, version: int) -> Job:
+    """Accept a withdrawal of a version, and try to wake a worker; SubjectBusy, Refusal.
+
+    The same again gets the same job: the active one, and the one that did it for ever after.
+    """
+    subject = withdrawal.WithdrawalSubject(dataset=dataset, version=version)
+    known = registry.version(db, dataset, version)
+    if known is None:
+        raise Refusal("not_found", "version", f"Dataset '{dataset}' has no version {version}.")
+    if known["withdrawn_by"] and (job := engine.job(known["withdrawn_by"])):
+        return job
+    try:
+        return engine.accept("withdrawal", subject).job
+    except SubjectBusy as busy:
+        job = engine.job(busy.active)
+        if job is None or job.subject != subject.model_dump():
+            raise
+        return job

@@ -12,6 +12,7 @@ select dataset_id
      , files
      , triples
      , withdrawn_at
+     , withdrawn_by
   from dataset.version
  where dataset_id = %(dataset)s
  order by number desc;

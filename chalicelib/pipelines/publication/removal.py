@@ -6,9 +6,8 @@ from chalicelib.catalog.store import StoreAway, StoreRefused
 from chalicelib.datasets import registry
 from chalicelib.engine import LedgerRow, Outage
 from chalicelib.pipelines import context
+from chalicelib.pipelines.entries import graph_store
 from chalicelib.pipelines.export.service import DataService
-
-from .steps import graph_store
 
 
 class StillRunning(Exception):

@@ -1,11 +1,9 @@
 """The two steps of a publication."""
 
-from functools import cache
 from typing import Any
 
 from chalicelib.catalog.check import check
-from chalicelib.catalog.entry import Facts, FileFacts, Rendered, render
-from chalicelib.catalog.store import GraphStore, StoreAway, StoreRefused
+from chalicelib.catalog.entry import Facts, FileFacts, render
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.db import Database, Row, statements
@@ -13,12 +11,11 @@ from chalicelib.engine import (
     Advance,
     Finished,
     Leased,
-    Outage,
     PermanentFailure,
-    TransientFailure,
     Wait,
 )
 from chalicelib.pipelines import context
+from chalicelib.pipelines.entries import replace_entry
 from chalicelib.pipelines.export import ExportSubject
 from chalicelib.pipelines.export.service import DataService
 from chalicelib.settings import Settings
@@ -26,19 +23,6 @@ from chalicelib.settings import Settings
 from . import PublicationSubject
 
 SQL = statements("chalicelib.pipelines.publication")
-
-
-@cache
-def graph_store() -> GraphStore:
-    """The triple store of this installation; one connection pool a process."""
-    settings = context().settings
-    auth = settings.triple_store_auth
-    return GraphStore(
-        settings.triple_store_update_url or "",
-        settings.triple_store_query_url or "",
-        auth=auth.get_secret_value() if auth else None,
-        timeout=settings.store_timeout,
-    )
 
 
 def get_data(job: Leased[PublicationSubject]) -> Advance | Wait:
@@ -81,11 +65,8 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
         job.hold(tx)
         if locked["last_version"] + 1 != facts.version:
             return Wait(seconds=1)  # a withdrawal or a restore moved the number meanwhile: render anew
-        newer = _replace(graph_store(), facts.dataset_iri, rendered, job.claim_id)
-        if newer is not None:
-            if newer > at.engine.fence(tx):
-                raise PermanentFailure("fence_regressed", fence=job.claim_id, found=newer)
-            return Wait(seconds=1)  # cleanup has put the entry back under a newer fence: come back with one newer still
+        if not replace_entry(job, tx, facts.dataset_iri, rendered.ntriples, rendered.triples):
+            return Wait(seconds=1)
         registry.add_version(
             tx,
             dataset=dataset,
@@ -156,19 +137,3 @@ def _of_dataset(db: Database, dataset: str) -> Row:
     found = db.one(SQL.facts_of_dataset, dataset=dataset)
     assert found is not None  # a foreign key holds it
     return found
-
-
-def _replace(store: GraphStore, graph: str, entry: Rendered, fence: int) -> int | None:
-    """Replace the entry and read it back; a newer fence than ours, where one stands there."""
-    try:
-        store.replace(graph, entry.ntriples, fence)
-        held = store.held(graph)
-    except StoreAway as error:
-        raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
-    except StoreRefused as error:
-        raise TransientFailure("triple_store_refused", host=error.host, status=error.status) from error
-    if held.fence is not None and held.fence > fence:
-        return held.fence
-    if held != (fence, entry.triples):
-        raise TransientFailure("triple_store_mismatch", fence=fence)
-    return None

@@ -42,6 +42,7 @@ class Office:
 
     active: UUID
     failed: UUID
+    withdrawal: UUID
     tokens: dict[str, str]
 
 
@@ -116,6 +117,18 @@ def publish(db, engine, clock, dataset="flights", **result):
     return job.id
 
 
+def withdraw(db, engine, dataset="flights", version=1):
+    """A withdrawal that has finished, without the triple store and object storage."""
+    job = pipelines.withdraw(engine, db, dataset, version)
+    leased = engine.claim("work", job=job.id, ask=uuid4(), lease=timedelta(seconds=60))
+    with leased.transaction() as tx:
+        registry.lock_dataset(tx, dataset)
+        leased.hold(tx)
+        registry.withdraw_version(tx, dataset, version, job.id)
+        leased.finish(tx, version=version)
+    return job.id
+
+
 def fail(db, engine, dataset="flights", code="source_denied", **details):
     """A publication that has failed for good."""
     job = pipelines.publish(engine, db, dataset).job
@@ -125,12 +138,14 @@ def fail(db, engine, dataset="flights", code="source_denied", **details):
 
 
 def seed(db, engine, clock) -> Office:
-    """The small office, as it stands in the morning."""
+    """The small office, as it stands in the morning; flatlands was published and withdrawn."""
     register_source(db)
     define(db)
     define(db, "flatlands")
     publish(db, engine, clock)
     clock.advance("1 hour")
+    publish(db, engine, clock, "flatlands")
+    withdrawal = withdraw(db, engine, "flatlands")
     failed = fail(db, engine, "flatlands", relation="public.flights")
     clock.advance("1 hour")
     engine.set_schedule("dataset:flights", "publication", {"dataset": "flights"}, Cadence("day", "02:00", "UTC"))
@@ -139,7 +154,7 @@ def seed(db, engine, clock) -> Office:
     engine.recover()
     engine.catch_up()
     engine.clean_up(removers={})
-    return Office(active, failed, tokens(db))
+    return Office(active, failed, withdrawal, tokens(db))
 
 
 def written(db) -> dict[str, list[Any]]:

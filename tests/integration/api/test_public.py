@@ -90,8 +90,8 @@ def test_who_has_it_already_gets_304(get, path):
     assert get(path, accept="application/ld+json").headers["Etag"] != first.headers["Etag"] or path.endswith(".nt")
 
 
-def test_a_version_never_changes_and_what_is_current_is_asked_for_each_time(get):
-    assert "immutable" in get("/datasets/flights/versions/1").headers["Cache-Control"]
+def test_an_entry_is_asked_for_each_time_for_it_may_be_withdrawn(get):
+    assert "no-cache" in get("/datasets/flights/versions/1").headers["Cache-Control"]
     assert "no-cache" in get("/datasets/flights").headers["Cache-Control"]
     assert "no-cache" in get("/catalog").headers["Cache-Control"]
 
@@ -135,7 +135,8 @@ def test_a_withdrawn_version_is_gone(get, database):
 
     problem(get("/datasets/flights/versions/1"), 410, "gone")
     problem(get("/datasets/flights/versions/1/files/flights.csv"), 410, "gone")
-    problem(get("/datasets/flights"), 404)
+    problem(get("/datasets/flights"), 410, "gone")
+    problem(get("/datasets/flights/files/flights.csv"), 410, "gone")
     assert json.loads(get("/datasets/flights/versions").body)["versions"][0]["files"] == []
 
 

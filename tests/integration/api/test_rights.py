@@ -41,6 +41,8 @@ ROUTES = [
     ("PUT", "/datasets/flights/definition", "definition", (401, 401, 404, 403, 200, 200)),
     ("PUT", "/datasets/new/definition", "definition", (401, 401, 404, 403, 404, 201)),
     ("POST", "/datasets/flights/publications", None, (401, 401, 404, 403, 202, 202)),
+    ("DELETE", "/datasets/flights/versions/1", None, (401, 401, 404, 403, 409, 409)),  # a publication is active
+    ("GET", "/withdrawals/{withdrawal}", None, READERS),
     ("PUT", "/datasets/flights/schedule", CADENCE, (401, 401, 404, 403, 200, 200)),
     ("DELETE", "/datasets/flights/schedule", None, (401, 401, 404, 403, 204, 404)),  # the publisher has deleted it
     ("GET", "/internal/jobs", None, OPERATORS),
@@ -59,7 +61,7 @@ ROUTES = [
 
 @pytest.mark.parametrize(("method", "path", "body", "statuses"), ROUTES, ids=[f"{r[0]} {r[1]}" for r in ROUTES])
 def test_every_route_by_everyone(http, database, office, method, path, body, statuses):
-    path = path.format(active=office.active, failed=office.failed)
+    path = path.format(active=office.active, failed=office.failed, withdrawal=office.withdrawal)
     body = DEFINITION if body == "definition" else body
     for who, status in zip(EVERYONE, statuses, strict=True):
         before = written(database)

@@ -18,9 +18,11 @@ from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.engine import Engine
+from chalicelib.pipelines import entries
 from chalicelib.pipelines.export import steps as export_steps
 from chalicelib.pipelines.publication import removal
 from chalicelib.pipelines.publication import steps as publication_steps
+from chalicelib.pipelines.withdrawal import steps as withdrawal_steps
 from localstack.postgresql import free_ports
 
 DEFINITION = {
@@ -109,7 +111,7 @@ class Office:
 
 
 def forget() -> None:
-    for cached in (settings.settings, export_steps.storage, publication_steps.graph_store):
+    for cached in (settings.settings, export_steps.storage, entries.graph_store):
         cached.cache_clear()
 
 
@@ -164,7 +166,7 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
     )
     # The context is the functions' own, over this test's engine; settings are read anew when they change.
     context = lambda: pipelines.Context(settings.settings(), database, engine)  # noqa: E731
-    for module in (export_steps, publication_steps, removal):
+    for module in (entries, export_steps, publication_steps, withdrawal_steps, removal):
         monkeypatch.setattr(module, "context", context)
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket=BUCKET)

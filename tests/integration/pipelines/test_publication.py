@@ -9,6 +9,7 @@ import os
 import psycopg
 import pytest
 
+from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence, Failure, Outage, Refusal
 from chalicelib.exports.storage import Upload
@@ -271,15 +272,15 @@ def test_a_job_that_fails_for_good_after_the_replace_leaves_the_catalogue_as_it_
 
 def test_a_stale_worker_changes_nothing_anywhere(office, monkeypatch):
     """A worker stops for ten minutes before its replace, as a frozen process does; another one publishes meanwhile."""
-    replace, frozen = steps._replace, []
+    replace, frozen = GraphStore.replace, []
 
-    def freeze(store, graph, entry, fence):
+    def freeze(store, graph, ntriples, fence):
         if not frozen:
             frozen.append(fence)
             raise Killed
-        return replace(store, graph, entry, fence)
+        return replace(store, graph, ntriples, fence)
 
-    monkeypatch.setattr(steps, "_replace", freeze)
+    monkeypatch.setattr(GraphStore, "replace", freeze)
     job = office.publish()
     office.run(10)
     version = registry.version(office.db, "trees", 1)

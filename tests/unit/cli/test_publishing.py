@@ -330,3 +330,52 @@ def test_a_schedule_is_deleted(server: Server, run: Run) -> None:
     server.tell("DELETE /datasets/flights/schedule", status=204)
 
     assert run("schedule", "delete", "flights").exit_code == 0
+
+
+WITHDRAWALS = "DELETE /datasets/flights/versions/3"
+
+
+def withdrawal(state: str, **more: object) -> dict[str, object]:
+    by_state = {"WITHDRAWN": "succeeded", "FAILED": "failed"}
+    return status(state, pipeline="withdrawal", status=by_state.get(state, "queued"), version=None, **more)
+
+
+def test_withdraw_says_where_to_look(server: Server, run: Run) -> None:
+    server.tell(WITHDRAWALS, withdrawal("REQUESTED"), 202, Location=f"{server.url}/withdrawals/{JOB}")
+
+    result = run("withdraw", "flights", "3")
+
+    assert result.exit_code == 0
+    assert f"Accepted as job {JOB}: REQUESTED" in result.output
+    assert f"{server.url}/withdrawals/{JOB}" in result.output
+    assert server.asked == [(WITHDRAWALS, None, "Bearer lw_secret")]
+
+
+def test_withdraw_wait_follows_it_to_its_end(server: Server, run: Run) -> None:
+    server.tell(WITHDRAWALS, withdrawal("REQUESTED"), 202, Location=f"{server.url}/withdrawals/{JOB}")
+    server.tell(f"GET /withdrawals/{JOB}", withdrawal("WITHDRAW"))
+    server.tell(f"GET /withdrawals/{JOB}", withdrawal("WITHDRAWN"))
+
+    result = run("withdraw", "flights", "3", "--wait")
+
+    assert result.exit_code == 0
+    assert "Version 3 of flights is withdrawn." in result.output
+
+
+def test_what_is_withdrawn_already_is_said_at_once(server: Server, run: Run) -> None:
+    server.tell(WITHDRAWALS, withdrawal("WITHDRAWN"), 202, Location=f"{server.url}/withdrawals/{JOB}")
+
+    assert run("withdraw", "flights", "3").output == "Version 3 of flights is withdrawn.\n"
+    assert json.loads(run("withdraw", "flights", "3", "--json").stdout)["state"] == "WITHDRAWN"
+
+
+def test_a_withdrawal_that_fails_ends_with_1(server: Server, run: Run) -> None:
+    failure = {"code": "storage_refused", "sentence": "Object storage refused the file.", "details": {"status": 403}}
+    server.tell(WITHDRAWALS, withdrawal("REQUESTED"), 202, Location=f"{server.url}/withdrawals/{JOB}")
+    server.tell(f"GET /withdrawals/{JOB}", withdrawal("FAILED", failure=failure))
+
+    result = run("withdraw", "flights", "3", "--wait")
+
+    assert result.exit_code == 1
+    assert "Object storage refused the file. [storage_refused: status 403]" in result.stderr
+    assert run("withdraw", "flights", "0").exit_code == 2

@@ -1,0 +1,44 @@
+"""A dataset's entry in the triple store: replaced with a claim as its fence, and read back (invariant 13)."""
+
+from functools import cache
+from typing import Any
+
+from chalicelib.catalog.store import GraphStore, StoreAway, StoreRefused
+from chalicelib.db import Sql
+from chalicelib.engine import Leased, Outage, PermanentFailure, TransientFailure
+from chalicelib.pipelines import context
+
+
+@cache
+def graph_store() -> GraphStore:
+    """The triple store of this installation; one connection pool a process."""
+    settings = context().settings
+    auth = settings.triple_store_auth
+    return GraphStore(
+        settings.triple_store_update_url or "",
+        settings.triple_store_query_url or "",
+        auth=auth.get_secret_value() if auth else None,
+        timeout=settings.store_timeout,
+    )
+
+
+def replace_entry(job: Leased[Any], tx: Sql, graph: str, ntriples: bytes, triples: int) -> bool:
+    """Replace the entry (by nothing: empty it) in the transaction that holds dataset and job, and read it back.
+
+    False where a newer fence stands there, for cleanup has put the entry back: come back with one newer still.
+    """
+    store = graph_store()
+    try:
+        store.replace(graph, ntriples, job.claim_id)
+        held = store.held(graph)
+    except StoreAway as error:
+        raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
+    except StoreRefused as error:
+        raise TransientFailure("triple_store_refused", host=error.host, status=error.status) from error
+    if held.fence is not None and held.fence > job.claim_id:
+        if held.fence > context().engine.fence(tx):
+            raise PermanentFailure("fence_regressed", fence=job.claim_id, found=held.fence)
+        return False
+    if held != (job.claim_id, triples):
+        raise TransientFailure("triple_store_mismatch", fence=job.claim_id)
+    return True
