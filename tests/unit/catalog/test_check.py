@@ -13,16 +13,20 @@ from chalicelib.catalog import rules
 from chalicelib.catalog.check import KEPT, CheckBroken, Report, Result, check, validate
 from chalicelib.catalog.entry import ADMS, DCAT, DCT, SPDX, render
 from chalicelib.catalog.rdf import PREFIXES, ntriples, read, typed
-from tests.unit.catalog.flights import IRI, SHARED, WITHOUT_SHARED, definition, facts
+from tests.unit.catalog.flights import IRI, definition, facts
 
 DATASET, CSV = URIRef(IRI), URIRef(f"{IRI}#csv")
 EU = "http://publications.europa.eu/resource/authority/"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=WITHOUT_SHARED)
+
+
+@cache
+def entry():
+    return read(render(definition(), facts()).ntriples)
 
 
 def changed(subject, predicate, *values, instead=True):
     """The flights' entry with other values for one property."""
-    graph = read(render(definition(), facts()).ntriples)
+    graph = Graph() + entry()
     if instead:
         graph.remove((subject, predicate, None))
     for value in values:
@@ -32,19 +36,6 @@ def changed(subject, predicate, *values, instead=True):
 
 def checked(graph):
     return check(ntriples(graph).encode(), IRI)
-
-
-@cache
-def level1():
-    return Graph().parse(SHARED / "shapes" / "repaired" / "level1.ttl")
-
-
-def portal(graph):
-    """What the portal's level 1, repaired, finds: severity, focus node and path."""
-    _, report, _ = pyshacl.validate(graph, shacl_graph=level1())
-    for result in report.objects(None, SH.result):
-        severity, focus, path = (report.value(result, p) for p in (SH.resultSeverity, SH.focusNode, SH.resultPath))
-        yield str(severity).split("#")[-1], focus, path
 
 
 def test_a_complete_entry_conforms():
@@ -114,58 +105,13 @@ def test_one_fault_is_found_as_that_fault(fault):
     assert Report("", results).conforms == ("Violation" not in {severity for severity, _ in expected})
 
 
-@needs_shared
-@pytest.mark.parametrize("fault", ONE_FAULT)
-def test_one_fault_is_judged_as_the_portal_judges_it(fault):
-    graph, _ = ONE_FAULT[fault]
-
-    assert {(result.severity, focus, result.path) for focus, result in judged(fault)} == {
-        (severity, focus, str(path)) for severity, focus, path in portal(graph)
-    }
-
-
-# Real files of others. The numbers are the violations and warnings that the portal's repaired Level 1 has for nodes of
-# the classes in our rules. Of the series in two of the files, which we don't publish, it has one more each.
-REAL_FILES = {
-    "diggsweden__obligatoriskt.ttl": (0, 0),
-    "exemplar.ttl": (0, 0),
-    "fedict__dcat-multilang.rdf": (3, 0),
-    "govdataoff__dataset-dct_issued.ttl": (3, 0),
-    "govdataoff__distribution-adms_status.ttl": (2, 0),
-    "govdataoff__distribution-dcat_mediaType.ttl": (2, 0),
-    "govdataoff__perfect.ttl": (3, 0),
-    "govdataoff__quicktest.ttl": (0, 0),
-    "informasjo__dataset-series-example.ttl": (0, 0),
-    "semiceu__example-ms_dataset_2_identifiers.ttl": (0, 0),
-    "semiceu__example-ms_dataset_hvd_profile.ttl": (0, 0),
-    "semiceu__example1.nt": (0, 0),
-    "w3c__series-versions.ttl": (5, 0),
-}
-
-
-@needs_shared
-@pytest.mark.parametrize("name", REAL_FILES)
-def test_a_real_file_is_judged_as_the_portal_judges_it(name):
-    graph = Graph().parse(SHARED / "cases" / name)
-
-    ours = [(result.severity, focus, result.path) for focus, result in validate(graph)]
-
-    covered = {URIRef(from_n3(rule.of, nsm=_prefixes())) for rule in rules.RULES}
-    assert set(ours) == {
-        (severity, focus, str(path))
-        for severity, focus, path in portal(graph)
-        if covered & set(graph[focus : RDF.type])
-    }
-    assert tuple(sum(one[0] == kind for one in ours) for kind in ("Violation", "Warning")) == REAL_FILES[name]
-
-
 def test_each_rule_finds_the_breach_it_is_for():
     graph, expected = Graph(), set()
     wrong = {"text": [URIRef("https://ex.org/x")], "any": [Literal("a"), Literal("b")]}
     for number, rule in enumerate(rules.RULES):
         node, (prefix, name) = URIRef(f"https://ex.org/{number}"), rule.path.split(":")
         path = URIRef(rules.NAMESPACES[prefix] + name)
-        graph.add((node, RDF.type, from_n3(rule.of, nsm=_prefixes())))
+        graph.add((node, RDF.type, from_n3(rule.of, nsm=prefixes())))
         for value in wrong.get(rule.kind, [Literal("no such value")]):
             graph.add((node, path, value))
         expected.add((node, str(path), rule.severity))
@@ -175,7 +121,8 @@ def test_each_rule_finds_the_breach_it_is_for():
     assert expected - breaches == set()
 
 
-def _prefixes():
+@cache
+def prefixes():
     manager = Graph().namespace_manager
     for prefix, namespace in PREFIXES.items():
         manager.bind(prefix, namespace, replace=True)
@@ -188,7 +135,7 @@ def test_each_count_of_a_rule_is_watched():
         path = URIRef(rules.NAMESPACES[rule.path.split(":")[0]] + rule.path.split(":")[1])
         none, many = URIRef(f"https://ex.org/{number}/none"), URIRef(f"https://ex.org/{number}/many")
         for node in (none, many):
-            graph.add((node, RDF.type, from_n3(rule.of, nsm=_prefixes())))
+            graph.add((node, RDF.type, from_n3(rule.of, nsm=prefixes())))
         for value in range((rule.high or 0) + 1):
             graph.add((many, path, URIRef(f"https://ex.org/{value}")))
         if rule.low:

@@ -1,14 +1,13 @@
 import json
 
-import pyshacl
 import pytest
-from rdflib import RDF, SH, Graph, URIRef
+from rdflib import RDF, Graph, URIRef
 
 from chalicelib.catalog.document import Entry, catalog_document
 from chalicelib.catalog.entry import DCAT, render
 from chalicelib.catalog.rdf import FORMS
 from chalicelib.datasets.catalog import Catalog
-from tests.unit.catalog.flights import BASE, IRI, SHARED, WITHOUT_SHARED, definition, facts
+from tests.unit.catalog.flights import BASE, IRI, definition, facts
 
 CATALOG = Catalog.parse(
     {
@@ -81,13 +80,3 @@ def test_the_JSON_LD_is_one_graph_with_one_context():
 
     assert told.keys() == {"@context", "@graph"}
     assert f"{BASE}/catalog" in {node["@id"] for node in told["@graph"]}
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason=WITHOUT_SHARED)
-def test_the_catalogue_has_no_finding_at_the_portal_s_first_level():
-    shapes = Graph().parse(SHARED / "shapes" / "repaired" / "level1.ttl")
-    graph = parsed(catalog_document(BASE, CATALOG, [entry("flights"), entry("airports")], "nt"), "nt")
-
-    _, report, text = pyshacl.validate(graph, shacl_graph=shapes)
-
-    assert not list(report.objects(None, SH.result)), text

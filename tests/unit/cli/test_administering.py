@@ -3,10 +3,8 @@
 import sys
 from collections.abc import Iterator
 
-import boto3
 import pytest
 from click.testing import CliRunner, Result
-from moto import mock_aws
 
 from chalicelib import settings as settings_module
 from chalicelib.cli import leaseway, restored
@@ -61,27 +59,6 @@ def test_where_the_app_is_not_installed_the_command_says_what_it_needs(monkeypat
 
     assert result.exit_code == 1
     assert "pip install -r requirements.txt" in result.stderr
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        boto3.client("s3").create_bucket(Bucket="files")
-        yield "files"
-
-
-def test_restored_finds_the_highest_fence_in_objects_and_open_uploads(bucket: str) -> None:
-    s3, job = boto3.client("s3"), "019ad0c2-0000-7000-8000-000000000001"
-    assert restored.seen_by_object_storage(bucket) == 0
-
-    for key in (f"exports/{job}/9/flights.csv", f"exports/{job}/10/flights.csv", "exports/readme/99/x", "other/11/x"):
-        s3.put_object(Bucket=bucket, Key=key, Body=b"")
-    assert restored.seen_by_object_storage(bucket) == 10
-
-    s3.create_multipart_upload(Bucket=bucket, Key=f"exports/{job}/12/flights.xml")
-    assert restored.seen_by_object_storage(bucket) == 12
 
 
 def test_restored_finds_fences_and_versions_in_the_triple_store(server: Server) -> None:

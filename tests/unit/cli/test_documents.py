@@ -1,8 +1,6 @@
 """What the documents say exists: tests, commands, files, targets of make."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -98,13 +96,3 @@ def test_every_command_is_listed_in_a_section_of_the_help() -> None:
     listed = {name for _, names in leaseway.sections for name in names}  # type: ignore[attr-defined]
 
     assert listed == {words[0] for words in EVERY if len(words) == 1}
-
-
-def test_an_office_laptop_needs_no_database_no_aws_and_no_chalice() -> None:
-    code = "import sys, chalicelib.cli; print({n.partition('.')[0] for n in sys.modules})"
-
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-    assert not [
-        name for name in ("psycopg", "boto3", "botocore", "chalice", "pydantic", "rdflib") if f"'{name}'" in loaded
-    ]
