@@ -111,6 +111,7 @@ class Front:
         headers = _passed(request.headers, lambda name: name not in HOP_BY_HOP and not name.startswith(INTERNAL))
         peer = request.remote or "unknown"
         headers["X-Forwarded-For"] = ", ".join([*request.headers.getall("X-Forwarded-For", []), peer])
+        headers.setdefault("Accept", "*/*")  # without one, LocalStack's gateway asks for JSON in the caller's name
         headers.setdefault("X-Forwarded-Host", request.host)
         headers.setdefault("X-Forwarded-Proto", urlsplit(self.url).scheme)
         body = await _limited(request)
@@ -138,6 +139,8 @@ class Front:
         own = AWSRequest(method=request.method, url=f"{self.upstream}{signed.target}")
         S3SigV4QueryAuth(Credentials("test", "test"), "s3", self.region, expires=60).add_auth(own)
         body = _stream(request) if request.method == "PUT" else None
+        if body is None:
+            headers.popall("Content-Length", None)  # a body that isn't passed on would be waited for
         return await self._forward(request, str(own.url).removeprefix(self.upstream), headers, body)
 
     async def _forward(
@@ -208,12 +211,12 @@ def verify(
         scope = fields["X-Amz-Credential"].split("/")
         stamp = fields["X-Amz-Date"]
         begin = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        end = begin + timedelta(seconds=int(fields["X-Amz-Expires"]))
+        earliest, end = begin - timedelta(minutes=15), begin + timedelta(seconds=int(fields["X-Amz-Expires"]))
         names = fields["X-Amz-SignedHeaders"].split(";")
         access_key, region = scope[0], scope[2]
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, OverflowError) as error:  # dates have an end
         raise Refused(HTTPStatus.FORBIDDEN, "forbidden", "A file's address is signed; this one isn't.") from error
-    if not begin - timedelta(minutes=15) <= now <= end:
+    if not earliest <= now <= end:
         raise Refused(HTTPStatus.FORBIDDEN, "forbidden", "This address has expired; ask for the file again.")
     unsigned = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
     signed = AWSRequest(method=method, url=f"{base}{path}?{unsigned}")
@@ -223,7 +226,7 @@ def verify(
     signed.context["timestamp"] = stamp
     signer = S3SigV4QueryAuth(key, "s3", region)
     expected = signer.signature(signer.string_to_sign(signed, signer.canonical_request(signed)), signed)
-    if access_key != key.access_key or not hmac.compare_digest(expected, signature):
+    if access_key != key.access_key or not hmac.compare_digest(expected.encode(), signature.encode()):
         raise Refused(HTTPStatus.FORBIDDEN, "forbidden", "The address's signature doesn't fit; ask for the file again.")
     kept = "&".join(part for part in unsigned.split("&") if part.split("=", 1)[0] not in SIGNATURE)
     return Signed(f"{path}?{kept}" if kept else path, frozenset(names))
@@ -232,6 +235,10 @@ def verify(
 async def _limited(request: web.Request) -> bytes | None:
     if not request.can_read_body:
         return None
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "Send the body without Content-Encoding."
+        )
     too_large = Refused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", f"A body has at most {ROUTE_BODY_BYTES} bytes."
     )
@@ -289,7 +296,7 @@ def application(front: Front) -> web.Application:
 
     app = web.Application(client_max_size=0)
     app.cleanup_ctx.append(session)
-    app.router.add_route("*", "/{path:.*}", front.handle)
+    app.router.add_route("*", r"/{path:[\s\S]*}", front.handle)
     return app
 
 

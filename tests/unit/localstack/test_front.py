@@ -1,7 +1,9 @@
 """The front port: what it passes on, to whom and how, and what it keeps out. Upstream is a server that tells all."""
 
 import asyncio
+import gzip
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -9,7 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
-from aiohttp import ClientPayloadError, ClientSession, web
+from aiohttp import ClientPayloadError, ClientSession, ClientTimeout, web
 from aiohttp.test_utils import TestServer
 from botocore.config import Config
 from botocore.credentials import Credentials
@@ -20,6 +22,7 @@ from localstack.front import Front, application
 from localstack.postgresql import free_ports
 
 KEY = Credentials("LWKEY", "a secret of this stack")
+TWO_SECONDS = ClientTimeout(total=2)
 
 
 class Upstream:
@@ -138,6 +141,7 @@ def test_headers_that_localstack_listens_to_stay_outside() -> None:
         "/datasets/..%2f..%2f_localstack/health",
         "//datasets",
         "/datasetsx",
+        "/datasets/a%0d%0aX-Injected:%201/../x",
     ],
 )
 def test_nothing_else_is_passed(path: str) -> None:
@@ -227,6 +231,56 @@ def test_an_address_that_isnt_signed_for_this_is_refused(monkeypatch: pytest.Mon
         monkeypatch.setattr(front, "datetime", type("Late", (front.datetime,), {"now": classmethod(lambda *_: late)}))
         status, _, body = await caller.ask("GET", get)
         assert (status, "expired" in json.loads(body)["detail"]) == (403, True)
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("X-Amz-Expires", "999999999999"),
+        ("X-Amz-Expires", "1" + 30 * "0"),
+        ("X-Amz-Date", "00010101T000000Z"),
+        ("X-Amz-Date", "99991231T235959Z"),
+        ("X-Amz-Signature", "%C3%A9"),
+        ("X-Amz-Signature", "%ED%A0%80"),
+    ],
+)
+def test_no_part_of_an_address_makes_it_a_500(field: str, value: str) -> None:
+    async def story(caller: Caller) -> None:
+        address = re.sub(f"{field}=[^&]*", f"{field}={value}", caller.presign("get_object"))
+        status, headers, _ = await caller.ask("GET", address)
+
+        assert (status, headers["content-type"]) == (403, "application/problem+json; charset=utf-8")
+        assert not caller.upstream.asked
+
+    told(story)
+
+
+def test_a_file_is_given_to_who_sends_a_body_with_the_wish() -> None:
+    async def story(caller: Caller) -> None:
+        status, _, body = await caller.ask("GET", caller.presign("get_object"), data=b"abc", timeout=TWO_SECONDS)
+
+        assert (status, body, caller.upstream.last[3]) == (200, b"hello", b"")
+
+    told(story)
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b"{}"), b"no gzip at all"])
+def test_a_compressed_body_is_refused_for_localstack_would_unpack_it_twice(body: bytes) -> None:
+    async def story(caller: Caller) -> None:
+        status, _, told = await caller.ask("PUT", "/datasets/a", data=body, headers={"Content-Encoding": "gzip"})
+
+        assert (status, json.loads(told)["code"]) == (415, "unsupported_media_type")
+        assert not caller.upstream.asked
+
+    told(story)
+
+
+def test_who_accepts_nothing_in_particular_accepts_everything() -> None:
+    async def story(caller: Caller) -> None:
+        async with caller.session.get(caller.url + "/catalog", skip_auto_headers=["Accept"]):
+            assert caller.upstream.last[2]["Accept"] == "*/*"
 
     told(story)
 
