@@ -267,6 +267,41 @@ def test_a_wake_up_for_a_job_that_is_not_due_works_on_the_oldest_due_one(engine,
     assert engine.work("work", job=job, until=lambda: 300).job == other
 
 
+def test_a_wake_up_is_for_its_job_though_an_older_one_is_due(engine, clock, job):
+    clock.advance("1 s")
+    younger = engine.accept("delivery", Parcel(name="b")).job.id
+    assert engine.work("work", job=younger, until=lambda: 300).job == younger
+
+
+def test_T29_no_lease_goes_past_the_deadline_whoever_gives_it(engine, clock, database, job):
+    database.run("update engine.job set started_at = accepted_at, deadline_at = engine.clock() + '7 s',"
+                 " locked_until = engine.clock() + '7 s'")  # fmt: skip
+    end = clock.now() + timedelta(seconds=7)
+    leased = take(engine)  # the oldest one that is due
+    assert engine.job(job).locked_until == end
+    leased.advance("SHIP", [], {}, hand_over=False)
+    assert engine.job(job).locked_until == end
+    leased.heartbeat(force=True)
+    assert engine.job(job).locked_until == end
+    leased.wait(1, None)
+    assert engine.job(job).locked_until == end
+    clock.advance("1 s")
+    take(engine).retry("internal_error", {})
+    assert engine.job(job).locked_until == end
+
+
+def test_T29_nor_the_lease_of_one_that_is_handed_over_or_lost(engine, clock, database, job):
+    database.run("update engine.job set started_at = accepted_at, deadline_at = engine.clock() + '7 s',"
+                 " locked_until = engine.clock() + '7 s'")  # fmt: skip
+    end = clock.now() + timedelta(seconds=7)
+    take(engine).advance("SHIP", [], {}, hand_over=True)
+    assert engine.job(job).locked_until == end
+    take(engine, seconds=1)
+    clock.advance("1 s")
+    assert engine.recover()["worker_lost"] == 1
+    assert engine.job(job).locked_until == end
+
+
 def test_a_queues_worker_leaves_the_other_queues_jobs_alone(engine):
     crawl = engine.accept("crawl", Parcel(name="c")).job.id
     assert work(engine, crawl) == "nothing"

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from chalicelib.db import Database
-from chalicelib.engine import LeaseLost, Outcome
+from chalicelib.engine import Cancelled, LeaseLost, Outcome
 from chalicelib.engine.lease import sql
 from tests.integration.engine.test_leases import STALE_WRITES
 from tests.toy import Parcel, take
@@ -86,7 +86,8 @@ def test_a_row_that_somebody_changes_is_passed_over_by_who_looks_for_work(engine
     clock.advance("1 s")
     free = engine.accept("delivery", Parcel(name="b")).job.id
     with other.transaction() as tx:
-        tx.run("select from engine.job where id = %(job)s for update", job=job)
+        # what an UPDATE takes; whoever looked with less would wait for it, and then share the claim
+        tx.run("select from engine.job where id = %(job)s for no key update", job=job)
         assert take(engine, job).id == free
         assert take(engine, job) is None
 
@@ -110,6 +111,20 @@ def test_a_job_that_is_claimed_at_this_moment_is_cancelled_by_its_new_owner(engi
         tx.run("update engine.job set claim_id = 1, lease_owner = uuidv7(), state = 'PACK', attempts = 1")
     assert cancelled.result() is Outcome.REQUESTED
     assert engine.job(job).cancel_requested
+
+
+@pytest.mark.parametrize("act", ["advances", "hands over", "waits", "sits out", "retries"])
+def test_an_owner_who_gives_back_at_the_moment_of_a_cancellation_hears_of_it(
+    engine, database, other, meanwhile, job, act
+):
+    leased = take(engine, job)
+    with other.transaction() as tx:
+        tx.run(sql.cancel_job, job_id=job, wakeup_lost=timedelta(minutes=30))
+        given = meanwhile(lambda: STALE_WRITES[act](leased, None))
+    with pytest.raises(Cancelled):
+        given.result()
+    assert engine.job(job).claim_id == leased.claim_id
+    assert engine.job(job).state == "PACK"
 
 
 def test_a_commit_that_is_still_on_its_way_is_waited_for_before_it_is_read_back(engine, other, job, meanwhile):

@@ -383,6 +383,15 @@ def test_two_pauses_over_one_job_count_once(engine, clock, job, one, other, toge
     assert engine.job(job).deadline_at == before + timedelta(hours=together)
 
 
+def test_another_pipelines_pause_takes_nothing_from_this_ones(engine, clock, job):
+    before = engine.job(job).deadline_at
+    engine.pause("tour")
+    engine.pause("delivery")
+    clock.advance("1 h")
+    engine.resume("delivery")
+    assert engine.job(job).deadline_at == before + timedelta(hours=1)
+
+
 # Health
 
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.engine import Wait
+from chalicelib.engine import Advance, Wait
 from chalicelib.engine.lease import sql
-from tests.toy import Parcel, behaviour, kinds, work
+from tests.toy import Parcel, behaviour, crash, kinds, work
 
 
 @pytest.fixture
@@ -76,11 +76,50 @@ def test_only_what_was_acknowledged_is_forgotten(engine, queues, clock, job):
     assert queues.of(other) == [0]
 
 
-def test_a_newer_wake_up_does_not_go_with_the_older(engine, clock, job):
+def hands_over(leased):
+    leased._until = lambda: 1.0
+    return Advance()
+
+
+def in_pause(engine, clock, job):
+    engine.pause("delivery")
+    engine.resume("delivery")
+
+
+def with_step(step):
+    def owe(engine, clock, job):
+        behaviour["PACK"] = step
+        work(engine, job)
+
+    return owe
+
+
+def without_worker(engine, clock, job):
+    with_step(crash)(engine, clock, job)
+    clock.advance("2 min")
+    engine.recover()
+
+
+def without_message(engine, clock, job):
+    clock.advance("30 min")
+    engine.recover()
+
+
+OWES = {
+    "it waits": with_step(lambda leased: Wait(600)),
+    "it is tried again": with_step(lambda leased: 1 / 0),
+    "it is handed over": with_step(hands_over),
+    "its worker was lost": without_worker,
+    "its wake-up was lost": without_message,
+    "its pause has ended": in_pause,
+}
+
+
+@pytest.mark.parametrize("why", OWES)
+def test_a_newer_wake_up_does_not_go_with_the_older_when(engine, clock, job, why):
     [older] = engine.db.run(sql.take_owed, job_id=None)
-    behaviour["PACK"] = lambda leased: Wait(600)
     engine.queues.away = True
-    assert work(engine, job) == "waiting"  # owes a newer one, while the older is being sent
+    OWES[why](engine, clock, job)  # owes a newer one, while the older is being sent
     engine.db.run(sql.delete_sent, jobs=[job], numbers=[older["number"]])
     [newer] = engine.db.run("select number from engine.outbox")
     assert newer["number"] == older["number"] + 1
