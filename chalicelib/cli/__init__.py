@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import administering, operating, publishing, running, sources
+from . import administering, applying, operating, publishing, running, sources
 
 
 class Commands(click.Group):
@@ -30,6 +30,8 @@ class Commands(click.Group):
                 "publish": "Publish a dataset: a new version.",
                 "withdraw": "Take a version back, with its files.",
                 "status": "Say why a dataset isn't newer.",
+                "init": "Begin a definition from a source.",
+                "apply": "Apply a folder of definitions with their schedules.",
                 "definition": "Put and get what a dataset is.",
                 "schedule": "Publish every day, week or month.",
             },
@@ -107,6 +109,7 @@ def _keep_examples(command: click.Command) -> None:
 for command in (
     *running.COMMANDS,
     *publishing.COMMANDS,
+    *applying.COMMANDS,
     *operating.COMMANDS,
     *administering.COMMANDS,
     *sources.COMMANDS,

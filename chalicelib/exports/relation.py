@@ -281,6 +281,13 @@ class Source:
         for batch in self._copy(f"copy (select count(*) from {self._from} as source) to stdout"):
             yield int(bytes(batch[0])) if batch else None
 
+    def filled(self, names: Sequence[str]) -> list[int]:
+        """How many records the snapshot holds, then how many of them have a value in each of these columns."""
+        values = "".join(f", count(source.{quoted(name)})" for name in names)
+        with self._blaming():
+            counted = self._connection.execute(f"select count(*){values} from {self._from} as source").fetchone()
+        return list(counted or [])
+
     def records(self, format_: str) -> Iterator[list[memoryview]]:
         """Batches of the rows of a file; an empty one while the server has none to give."""
         return self._copy(copy_statement(format_, self._columns, self._from))

@@ -1,0 +1,299 @@
+"""Folders of YAML: what an office publishes, kept in files, checked as a whole and applied as often as one likes."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import show
+from .local import administer, remote
+from .publishing import DATASET
+from .remote import Refused, Remote
+from .sources import source
+from .yaml_files import NAME, Fault, Faulty, YamlFile, in_folder, read
+
+DEFAULTS = ("publisher", "contact", "licence", "languages")
+"""What a defaults.yaml may say for every definition of its folder that doesn't say it itself."""
+
+OF_A_FILE = {"invalid_definition", "invalid_schedule", "invalid_catalog", "unknown_source", "not_found"}
+"""Refusals that are about what a file says."""
+
+
+@dataclass
+class Change:
+    """What is to be done about one dataset, the catalogue or a source, and what it comes to."""
+
+    name: str
+    what: str = "unchanged"
+    fields: list[str] = field(default_factory=list)
+    acts: list[Callable[[], object]] = field(default_factory=list)
+
+    def of(self, what: str, fields: Sequence[str], act: Callable[[], object]) -> None:
+        """Note one more thing to do; what is created is not changed as well."""
+        self.what = self.what if self.what == "created" else what
+        self.fields += fields
+        self.acts.append(act)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--prune", is_flag=True, help="Also end the schedules of datasets that have no file here.")
+def apply(folder: Path, dry_run: bool, prune: bool) -> None:
+    """Apply a FOLDER of YAML: a definition a file, named like its dataset, with its schedule.
+
+    `defaults.yaml` says publisher, contact, licence and languages once for all that don't say them; `catalog.yaml` is
+    what the catalogue says of itself (an operator's). Everything is checked before anything is changed, and all errors
+    of all files are told with file, line and column. Applied again, it changes nothing. What was published stays.
+
+    Examples:
+      leaseway apply datasets/ --dry-run
+      leaseway apply datasets/
+      leaseway apply datasets/ --prune
+    """
+    server = remote()
+    faults: list[Fault] = []
+    changes = _planned(server, folder, prune, faults)
+    _stop_at(faults)
+    _tell(changes)
+    if not dry_run:
+        for change in changes:
+            for act in change.acts:
+                act()
+    click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
+
+
+def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> list[Change]:
+    files = _read(in_folder(folder), faults)
+    defaults, catalog = files.pop("defaults", None), files.pop("catalog", None)
+    if not files and not catalog and not faults:
+        raise Refused(
+            f"There is no YAML file in {folder}: write {folder / 'DATASET.yaml'}; `leaseway init` begins one."
+        )
+    for name in defaults.content if defaults else ():
+        if defaults and name not in DEFAULTS:
+            faults.append(defaults.fault(name, f"can't stand here; {_nearest(name, DEFAULTS)}"))
+    schedules = {found["dataset"]: found["cadence"] for found in server.get("/schedules")["schedules"]}
+    changes = [_of_the_catalog(server, catalog, faults)] if catalog else []
+    for dataset, file in files.items():
+        if DATASET.fullmatch(dataset):
+            changes.append(_of_a_dataset(server, dataset, file, defaults, schedules.get(dataset), faults))
+        else:
+            faults.append(file.fault("", "must be named like its dataset: lower-case letters, digits and hyphens"))
+    orphans = sorted(schedules.keys() - files.keys())
+    for dataset in orphans if prune else ():
+        change = Change(dataset)
+        change.of("pruned", ["schedule"], _call(server, "DELETE", f"/datasets/{dataset}/schedule"))
+        changes.append(change)
+    if orphans and not prune:
+        click.echo(f"Scheduled, with no file here: {', '.join(orphans)}. --prune ends their schedules.", err=True)
+    return changes
+
+
+def _read(paths: Sequence[Path], faults: list[Fault]) -> dict[str, YamlFile]:
+    files: dict[str, YamlFile] = {}
+    for path in paths:
+        try:
+            file = read(path)
+        except Faulty as faulty:
+            faults += faulty.faults
+            continue
+        if path.stem in files:
+            faults.append(file.fault("", f"is the same as {files[path.stem].path.name}; keep one of them"))
+        files[path.stem] = file
+    return files
+
+
+def _of_the_catalog(server: Remote, file: YamlFile, faults: list[Fault]) -> Change:
+    change = Change("catalog.yaml")
+    checked = _check(server, "/internal/catalog", file.content, faults, file.fault)
+    if checked and checked["changes"]:
+        change.of("changed", checked["changes"], _call(server, "PUT", "/internal/catalog", file.content))
+    return change
+
+
+def _of_a_dataset(
+    server: Remote,
+    dataset: str,
+    file: YamlFile,
+    defaults: YamlFile | None,
+    scheduled: dict[str, Any] | None,
+    faults: list[Fault],
+) -> Change:
+    change = Change(dataset)
+    content = (defaults.content if defaults else {}) | file.content
+    schedule = content.pop("schedule", None)
+
+    def fault(where: str, detail: str) -> Fault:
+        top = where.partition(".")[0].partition("[")[0]
+        told = defaults if defaults and top in defaults.content and top not in file.content else file
+        return told.fault(where, detail)
+
+    address = f"/datasets/{dataset}/definition"
+    if checked := _check(server, address, content, faults, fault):
+        if checked["revision"] is None:
+            change.of("created", [], _call(server, "PUT", address, content))
+        elif checked["changes"]:
+            change.of("changed", checked["changes"], _call(server, "PUT", address, content))
+    address = f"/datasets/{dataset}/schedule"
+    if schedule is None:
+        if scheduled:
+            change.of("changed", ["schedule (ends)"], _call(server, "DELETE", address))
+    elif not isinstance(schedule, dict):
+        faults.append(file.fault("schedule", 'must be names and values, like {every: day, at: "02:00"}'))
+    else:
+        checked = _check(
+            server, address, schedule, faults, lambda where, detail: file.fault(f"schedule.{where}".strip("."), detail)
+        )
+        if checked and checked["cadence"] != scheduled:
+            change.of("changed", ["schedule"], _call(server, "PUT", address, schedule))
+    return change
+
+
+def _check(
+    server: Remote, address: str, content: dict[str, Any], faults: list[Fault], fault: Callable[[str, str], Fault]
+) -> dict[str, Any] | None:
+    """What the server says would change; what it refuses becomes faults of the file."""
+    try:
+        checked: dict[str, Any] = server.ask("PUT", address, json=content, dry_run="true").json()
+        return checked
+    except Refused as refused:
+        if refused.code not in OF_A_FILE:
+            raise
+        body = refused.body
+        one = {"field": body.get("field", ""), "detail": body.get("detail") or body["title"]}
+        for error in body.get("errors") or [one]:
+            # Alone, the sentence names the field itself.
+            where = str(error["field"])
+            told = fault(where, str(error["detail"]).removeprefix(f"'{where}'").strip(" :"))
+            if told not in faults:  # what is wrong with a default is wrong with every dataset
+                faults.append(told)
+        return None
+
+
+def _call(server: Remote, method: str, address: str, body: object = None) -> Callable[[], object]:
+    return lambda: server.ask(method, address, json=body)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
+
+
+def _stop_at(faults: list[Fault]) -> None:
+    if faults:
+        for fault in sorted(faults):
+            click.echo(str(fault), err=True)
+        click.echo(f"{len(faults)} to mend; nothing was changed.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _tell(changes: Sequence[Change]) -> None:
+    show.table(
+        ("name", "", "fields"),
+        [(change.name, change.what, ", ".join(change.fields)) for change in changes],
+        "There is nothing to apply.",
+    )
+
+
+def _sum(changes: Sequence[Change]) -> str:
+    counted = Counter(change.what for change in changes)
+    return ", ".join(f"{number} {what}" for what, number in sorted(counted.items())) + "."
+
+
+@source.command("apply")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+def source_apply(folder: Path, dry_run: bool) -> None:
+    """Register the sources of a FOLDER of YAML: a source a file, named like it, with connection and relation or query.
+
+    Everything is checked before anything is changed. Applied again, it changes nothing.
+
+    Examples:
+      leaseway source apply sources/ --dry-run
+      leaseway source apply sources/
+    """
+    from psycopg import Rollback
+
+    from chalicelib.datasets import Invalid, registry
+
+    _, database = administer()
+    faults: list[Fault] = []
+    files = _read(in_folder(folder), faults)
+    if not files and not faults:
+        raise Refused(f"There is no YAML file in {folder}: write {folder / 'SOURCE.yaml'}.")
+    connections = [known["name"] for known in registry.connections(database)]
+    known = {known["name"]: known for known in registry.sources(database)}
+    changes = []
+    with database.transaction() as tx:
+        for name, file in files.items():
+            said = _source_of(name, file, connections, faults)
+            if said is None:
+                continue
+            change = Change(name)
+            try:
+                revision = registry.register_source(tx, name, *said)
+            except Invalid as invalid:
+                faults += [file.fault(*fault) for fault in invalid.faults]
+                continue
+            if name not in known:
+                change.what = "created"
+            elif revision != known[name]["revision"]:
+                change.what, change.fields = "changed", [f"revision {revision}"]
+            changes.append(change)
+        _stop_at(faults)  # what was registered so far goes with the transaction
+        if dry_run:
+            raise Rollback
+    _tell(changes)
+    click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
+
+
+def _source_of(
+    name: str, file: YamlFile, connections: list[str], faults: list[Fault]
+) -> tuple[str, str | None, str | None] | None:
+    fields = ("connection", "relation", "query")
+    before = len(faults)
+    if not NAME.fullmatch(name):
+        faults.append(file.fault("", "must be named like its source: lower-case letters, digits, - and _"))
+    for given, value in file.content.items():
+        if given not in fields:
+            faults.append(file.fault(given, f"is no field here; {_nearest(given, fields)}"))
+        elif not isinstance(value, str):
+            faults.append(file.fault(given, "must be a text"))
+    connection = file.content.get("connection")
+    if connection is None:
+        faults.append(file.fault("connection", "is missing; `leaseway connection list` has them"))
+    elif isinstance(connection, str) and connection not in connections:
+        faults.append(file.fault("connection", f"isn't known; {_nearest(connection, connections)}"))
+    return None if len(faults) > before else (str(connection), file.content.get("relation"), file.content.get("query"))
+
+
+@click.command()
+@click.argument("source_name", metavar="SOURCE")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+def init(source_name: str, file: Path | None) -> None:
+    """Begin the definition of a dataset: write FILE (SOURCE.yaml) with the columns of a registered source.
+
+    Types and counts are found by looking at the source from here, where its secret must be set as it is for the
+    functions. What is left to fill in, `leaseway apply` names.
+
+    Examples:
+      leaseway init trees
+      leaseway init trees datasets/trees.yaml
+    """
+    from .beginning import begin
+
+    file = file or Path(f"{source_name.replace('_', '-')}.yaml")
+    if file.exists():
+        raise Refused(f"{file} exists; it stays as it is.")
+    text, told = begin(source_name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    click.echo(f"Written to {file}: {told}. Fill in what is empty, then `leaseway apply {file.parent}`.")
+
+
+COMMANDS = (apply, init)

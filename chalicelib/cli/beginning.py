@@ -1,0 +1,89 @@
+"""A first definition of a source's records: what can be found by looking is written, the rest is left to fill in."""
+
+import json
+import os
+import re
+
+from chalicelib.datasets import registry
+from chalicelib.datasets.vocabularies import THEMES
+from chalicelib.exports import TYPES, Relation, SourceError
+from chalicelib.exports.address import secured
+from chalicelib.exports.relation import snapshot
+
+from . import show
+from .local import administer
+from .remote import Refused
+
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
+
+FORM = """\
+# {records} records when this was written. `leaseway apply` names what is still to be filled in.
+title: {{en: ""}}
+description: {{en: ""}}
+keywords: {{en: []}}
+themes: []  # {themes}
+# publisher, contact, licence, languages: here, or once for all datasets in defaults.yaml
+source: {source}
+# schedule: {{every: day, at: 02:00, zone: Europe/Berlin}}
+# min_records: 1  # fewer fail, as does a drop by more than
+# max_drop: 0.5   # of what is published
+columns:  # what isn't listed isn't published; `from: NAME` where the source calls it otherwise
+{columns}
+"""
+
+
+def begin(source_name: str) -> tuple[str, str]:
+    """The text of a first definition, and what is in it; Refused where nothing can be published."""
+    _, database = administer()
+    source = registry.source(database, source_name)
+    if source is None:
+        raise Refused(f"There is no source {source_name}: see `leaseway source list`.")
+    connection = registry.connection(database, source["connection"])
+    assert connection is not None  # a foreign key holds it
+    address = os.environ.get(connection["secret"])
+    if not address:
+        raise Refused(f"{connection['secret']} isn't set here: set it as it is for the functions.")
+    relation = Relation(secured(address), source["relation"], source["query"], [], connection["statement_timeout"])
+    try:
+        with snapshot(relation) as seen:
+            described = seen.describe()
+            types = {name: _type(kind, category) for name, kind, category in described}
+            records, *filled = seen.filled([name for name, type_ in types.items() if type_])
+    except SourceError as error:
+        raise Refused(f"{_sentence(error)} [{error.code}: {show.details(error.details)}]") from error
+    values = dict(zip((name for name, type_ in types.items() if type_), filled, strict=True))
+    lines, refused = [], []
+    for name, kind, _ in described:
+        if types[name]:
+            lines.append(f"  - {{name: {_quoted(name)}, type: {types[name]}}}{_missing(records - values[name])}")
+        else:
+            lines.append(f"  # {_quoted(name)} is {kind}, which isn't published; have a view or a query make it text")
+            refused.append(f"{name} ({kind})")
+    if not values:
+        raise Refused(f"No column of {source_name} has a type that is published: {', '.join(refused)}.")
+    form = FORM.format(
+        records=show.amount(records),
+        themes=" ".join(sorted(THEMES.codes)),
+        source=source_name,
+        columns="\n".join(lines),
+    )
+    told = f"{show.amount(records)} records, {len(values)} columns"
+    return form, told + (f"; left out, for their types: {', '.join(refused)}" if refused else "")
+
+
+def _type(kind: str, category: str) -> str | None:
+    return next((name for name, type_ in TYPES.items() if type_.takes(kind, category)), None)
+
+
+def _missing(number: int) -> str:
+    return f"  # none in {show.amount(number)}" if number else ""
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _sentence(error: SourceError) -> str:
+    from chalicelib.codes import sentence
+
+    return sentence(error.code)

@@ -1,0 +1,234 @@
+"""`leaseway apply`: a folder of YAML over HTTP, checked as a whole by the server it is for."""
+
+import json
+from textwrap import dedent
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from chalicelib.cli import applying, leaseway, remote
+from chalicelib.datasets import registry
+from chalicelib.security import create_token
+
+from .seeding import register_source, tokens, written
+
+ROADS = """
+title: {en: Roads, de: Straßen}
+description: {en: All roads., de: Alle Straßen.}
+keywords: {en: [roads], de: [Straßen]}
+themes: [TRAN]
+frequency: DAILY
+source: flights
+columns:
+  - name: id
+    type: integer
+  - {name: name, type: text}
+schedule: {every: day, at: 02:00, zone: Europe/Berlin}
+"""
+DEFAULTS = """
+publisher:
+  name: {en: Office, de: Amt}
+  iri: https://office.example.org/
+contact: {name: {en: Desk}, email: desk@office.example.org}
+licence: CC_BY_4_0
+languages: [de]
+"""
+CATALOG = """
+title: {en: Open data}
+description: {en: All that is open.}
+publisher: {name: {en: Office}, iri: https://office.example.org/}
+licence: CC0
+homepage: https://office.example.org/data
+"""
+
+
+class Folder:
+    """A folder of YAML, and `leaseway apply` of it with somebody's token."""
+
+    def __init__(self, path, monkeypatch, http, token):
+        self.path = path
+        self.asked = []
+        self._patch = monkeypatch
+        self._http = http
+        self.use(token)
+        self.write("defaults", DEFAULTS)
+        self.write("roads", ROADS)
+
+    def use(self, token):
+        server = remote.Remote("http://localhost:4000", token, "")
+        server._http = httpx.Client(transport=httpx.MockTransport(self._answer))
+        self._patch.setattr(applying, "remote", lambda: server)
+
+    def _answer(self, request):
+        path = request.url.raw_path.decode()
+        self.asked.append(f"{request.method} {path}")
+        answer = self._http.request(request.method, path, headers=dict(request.headers), body=request.read())
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.body)
+
+    def write(self, name, text):
+        (self.path / f"{name}.yaml").write_text(dedent(text).lstrip())
+
+    def edit(self, name, before, after):
+        text = (self.path / f"{name}.yaml").read_text()
+        assert before in text
+        self.write(name, text.replace(before, after))
+
+    def apply(self, *options, code=0):
+        """What it prints, without the folder's path, in one line a line."""
+        self.asked.clear()
+        result = CliRunner().invoke(leaseway, ["apply", str(self.path), *options])
+        assert result.exit_code == code, result.output
+        return [" ".join(line.split()) for line in result.output.replace(f"{self.path}/", "").splitlines()]
+
+    def wrote(self):
+        return [asked for asked in self.asked if not asked.startswith("GET") and "dry_run" not in asked]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, http, database):
+    register_source(database)
+    return Folder(tmp_path, monkeypatch, http, tokens(database)["operator"])
+
+
+def test_a_folder_is_applied_and_applying_it_again_changes_nothing(folder, database, engine):
+    folder.write("catalog", CATALOG)
+    assert folder.apply()[1:] == [
+        "catalog.yaml changed title, description, publisher, licence, homepage",
+        "roads created schedule",
+        "1 changed, 1 created.",
+    ]
+    stored = registry.definition(database, "roads")["body"]
+    assert (stored["publisher"]["iri"], stored["languages"]) == ("https://office.example.org/", ["DEU"])
+    assert engine.get_schedule("dataset:roads").cadence.zone == "Europe/Berlin"
+
+    before = written(database)
+    assert folder.apply()[1:] == ["catalog.yaml unchanged –", "roads unchanged –", "2 unchanged."]
+    assert folder.wrote() == []
+    assert written(database) == before
+
+
+def test_only_what_differs_is_written_and_named(folder, database):
+    folder.write("lakes", ROADS.replace("Roads", "Lakes"))
+    folder.apply()
+    folder.edit("roads", "{name: name, type: text}", "{name: label, from: name, type: text}")
+    folder.edit("lakes", "02:00", "03:00")
+
+    assert folder.apply()[1:] == [
+        "lakes changed schedule",
+        "roads changed columns.name, columns.label",
+        "2 changed.",
+    ]
+    assert folder.wrote() == ["PUT /datasets/lakes/schedule", "PUT /datasets/roads/definition"]
+
+
+def test_a_default_changes_every_dataset_that_does_not_say_it_itself(folder, database):
+    folder.write("lakes", ROADS + "contact: {name: {en: Lakes}, email: lakes@office.example.org}\n")
+    folder.apply()
+    folder.edit("defaults", "desk@office", "help@office")
+
+    assert folder.apply()[1:] == ["lakes unchanged –", "roads changed contact.email", "1 changed, 1 unchanged."]
+    assert registry.definition(database, "lakes")["body"]["contact"]["email"] == "lakes@office.example.org"
+
+
+def test_a_dry_run_says_all_that_and_changes_nothing(folder, database):
+    before = written(database)
+
+    assert folder.apply("--dry-run")[1:] == [
+        "roads created schedule",
+        "1 created. Nothing was changed: it was a dry run.",
+    ]
+    assert folder.wrote() == []
+    assert written(database) == before
+
+
+def test_all_errors_of_all_files_are_told_with_their_place_before_anything_is_changed(folder, database):
+    folder.write("catalog", CATALOG.replace("homepage: https:", "homepage: ttps:"))
+    folder.edit("defaults", "CC_BY_4_0", "CC_BX_4_0")
+    folder.edit("defaults", "languages", "frequency: DAILY\nlanguages")
+    folder.edit("roads", "[TRAN]", "[TRANS]")
+    folder.edit("roads", "type: integer", "type: int")
+    folder.edit("roads", "02:00", "26:00")
+    folder.edit("roads", "title:", "titel:")
+    folder.write("lakes", ROADS.replace("source: flights", "source: flihgts").replace("{en: [roads]", "{en: [2013]"))
+    folder.write("Seas", ROADS)
+    folder.write("broken", "title: {en: x\n")
+    before = written(database)
+
+    told = folder.apply(code=1)
+
+    expected = [
+        "Seas.yaml:1:1: must be named like its dataset: lower-case letters, digits and hyphens",
+        "broken.yaml:2:1: is no YAML from here on: expected ',' or '}', but got '<stream end>'",
+        "catalog.yaml:5:1: homepage must be a whole address that begins with ftp://, http://, https:// o",
+        "defaults.yaml:5:1: licence 'CC_BX_4_0' isn't in the EU's list of licences (http://publications.",
+        "defaults.yaml:6:1: frequency can't stand here; known: publisher, contact, licence, languages",
+        "lakes.yaml:3:17: keywords.en[0] must be a text, and this is 2013; put it in quotes",
+        "roads.yaml:1:1: titel is no field here; did you mean title?",
+        'roads.yaml:1:1: title is missing: e.g. {"en": "Flights", "de": "Flüge"}',
+        "roads.yaml:4:10: themes[0] 'TRANS' isn't in the EU's list of data themes (http://publications.e",
+        "roads.yaml:9:5: columns[0].type must be one of text, boolean, integer, decimal, double, date, t",
+        "roads.yaml:11:24: schedule.at It takes a local time such as 02:00.",
+        "11 to mend; nothing was changed.",
+    ]
+    assert [line[: len(start)] for line, start in zip(told, expected, strict=True)] == expected
+    assert "Did you mean CC_BY_4_0?" in told[3]
+    assert "Did you mean TRAN?" in " ".join(told)
+    assert written(database) == before
+
+
+def test_an_unknown_source_is_answered_with_the_nearest(folder):
+    folder.edit("roads", "source: flights", "source: flihgts")
+
+    assert folder.apply(code=1)[0].startswith(
+        "roads.yaml:6:1: source 'flihgts' is not registered. Did you mean 'flights'?"
+    )
+
+
+def test_a_schedule_that_is_not_in_the_file_any_more_ends(folder, engine):
+    folder.apply()
+    folder.edit("roads", "schedule:", "# schedule:")
+
+    assert folder.apply()[1:] == ["roads changed schedule (ends)", "1 changed."]
+    assert engine.get_schedule("dataset:roads") is None
+
+
+def test_prune_ends_the_schedules_of_datasets_without_a_file_and_nothing_else(folder, database, engine):
+    folder.write("lakes", ROADS)
+    folder.apply()
+    (folder.path / "lakes.yaml").unlink()
+
+    assert folder.apply()[0] == "Scheduled, with no file here: lakes. --prune ends their schedules."
+    assert engine.get_schedule("dataset:lakes")
+    assert folder.apply("--prune")[1:] == ["roads unchanged –", "lakes pruned schedule", "1 pruned, 1 unchanged."]
+    assert engine.get_schedule("dataset:lakes") is None
+    assert registry.definition(database, "lakes")
+
+
+def test_what_a_token_does_not_reach_is_a_fault_of_that_file(folder, database):
+    folder.write("lakes", ROADS)
+    folder.use(create_token(database, "lakes office", "publisher", "lakes*"))
+
+    told = folder.apply(code=1)
+
+    assert told[0].startswith("roads.yaml:1:1: There is nothing at this address")
+    assert registry.definition(database, "lakes") is None
+
+
+def test_a_reader_may_not_apply(folder, database):
+    folder.use(create_token(database, "reader", "reader"))
+
+    assert "role" in folder.apply(code=1)[0]
+
+
+def test_an_empty_folder_says_how_to_begin(folder):
+    for name in ("roads", "defaults"):
+        (folder.path / f"{name}.yaml").unlink()
+
+    assert "leaseway init" in folder.apply(code=1)[0]
+
+
+def test_every_answer_was_asked_for_at_this_leaseway_alone(folder):
+    folder.apply()
+
+    assert json.dumps(folder.asked).count("/datasets/roads/") == 4
