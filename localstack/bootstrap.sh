@@ -45,6 +45,11 @@ done
 exec 9> "$state/env.lock"
 "$any" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
 
+# What pip is told in any of its files, the last of which counts; `pip config get` looks into the user's alone.
+configured() {
+    "$pip" -m pip config list 2> /dev/null | sed -n "s/^global\.$1='\(.*\)'\$/\1/p" | tail -n 1
+}
+
 uv_version=$(sed -n 's/^uv==//p' requirements-dev.txt)
 uv=$state/uv-$uv_version/bin/uv
 if ! "$uv" --version > /dev/null 2>&1; then
@@ -57,14 +62,16 @@ if ! "$uv" --version > /dev/null 2>&1; then
         fail "uv couldn't be fetched from the package index: is it reachable? (pip's own message is above.)"
     mv "$state/uv.new" "$state/uv-$uv_version"
     # An index or a certificate that pip is told of is meant for uv as well.
-    "$pip" -m pip config get global.index-url > "$state/index-url" 2> /dev/null || : > "$state/index-url"
-    "$pip" -m pip config get global.cert > "$state/certificate" 2> /dev/null || : > "$state/certificate"
+    configured index-url > "$state/index-url"
+    configured cert > "$state/certificate"
     rm -rf "$state/uv-env"
 fi
 index=$(cat "$state/index-url")
 certificate=$(cat "$state/certificate")
 [ -z "${PIP_INDEX_URL:-$index}" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$index}}"
 [ -z "${PIP_CERT:-$certificate}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-${PIP_CERT:-$certificate}}"
+# A certificate that the machine trusts, such as a proxy's, is good for uv too.
+[ ! -e /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
 export UV_PYTHON_INSTALL_DIR="$state/python" UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}" UV_NO_CONFIG=1
 [ -w "${HOME:-}" ] || export UV_CACHE_DIR="$state/uv-cache"
 unset VIRTUAL_ENV CONDA_PREFIX UV_PYTHON PYTHONPATH PYTHONHOME
