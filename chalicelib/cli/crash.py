@@ -113,7 +113,7 @@ def kill(job: Row) -> int:
     os.kill(pid, signal.SIGKILL)
     click.echo(
         f"  SIGKILL for process {pid} ({function}), which has claim {job['claim_id']} of job {job['id']}.\n"
-        f"  Its lease runs out at {job['locked_until']:%H:%M:%S}; nobody else may touch the job until then."
+        f"  Its lease runs out at {job['locked_until']:%H:%M:%S} UTC; nobody else may touch the job until then."
     )
     return int(job["claim_id"])
 

@@ -107,7 +107,7 @@ def waits(status: Mapping[str, Any]) -> str:
     if isinstance(waiting, str):
         return f"waits for {waiting}"
     words = f"waits for {str(waiting.get('code', '')).replace('_', ' ')}"
-    return words + (f", looks again at {waiting['until'][11:19]}" if waiting.get("until") else "")
+    return words + (f", looks again at {waiting['until'][11:19]} UTC" if waiting.get("until") else "")
 
 
 def failure(status: Mapping[str, Any]) -> str:

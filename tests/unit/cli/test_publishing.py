@@ -258,7 +258,7 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
         "revision 2 is published, 3 is the newest",
         "gate, seats: columns of the source that the definition doesn't name",
         "every week on sunday at 02:00 Europe/Berlin",
-        "GET_DATA, attempt 2, waits for source unreachable, looks again at 02:11:00",
+        "GET_DATA, attempt 2, waits for source unreachable, looks again at 02:11:00 UTC",
         "Object storage doesn't answer. [storage_unreachable]",
         "leaseway publish flights",
         "leaseway resume '*'",

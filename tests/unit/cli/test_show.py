@@ -33,7 +33,7 @@ def test_the_bar_shows_state_records_bytes_and_what_it_waits_for(terminal: Strin
     assert any(
         "GET_DATA (attempt 2)" in line and "168,388 of 336,776 records" in line and "144.0 MB" in line for line in lines
     )
-    assert any("waits for storage unreachable, looks again at 02:10:00" in line for line in lines)
+    assert any("waits for storage unreachable, looks again at 02:10:00 UTC" in line for line in lines)
     assert "PUBLISHED" in terminal.getvalue().removeprefix(drawn)
 
 
