@@ -103,7 +103,7 @@ class Front:
             raise Refused(HTTPStatus.NOT_FOUND, "not_found", "There is nothing at this address.")
         if parts[1].split(".", 1)[0] in ROUTES:
             return await self._to_app(request)
-        if parts[1] == self.bucket:
+        if parts[1] == self.bucket and parts[2:3] != ["sources"]:  # files of sources are nobody's but the functions'
             return await self._to_files(request)
         raise Refused(HTTPStatus.NOT_FOUND, "not_found", "There is nothing at this address.")
 

@@ -1,7 +1,8 @@
 """Where datasets come from: connections and sources, administered beside the database."""
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,8 @@ from .remote import Refused
 if TYPE_CHECKING:
     from chalicelib.db import Database
     from chalicelib.exports.check import Wanted
+    from chalicelib.exports.dialects import Seen
+    from chalicelib.settings import Settings
 
 
 @click.group()
@@ -141,13 +144,15 @@ def _seconds(number: int | None) -> str:
 
 @click.group()
 def source() -> None:
-    """Sources: the table or query of a connection that a dataset's definition names.
+    """Sources: the table or query of a connection, or the file, that a dataset's definition names.
 
-    A source never changes; registering it again makes its next revision, and a publication that runs keeps its own.
+    A source never changes; registering or uploading it again makes its next revision, and a publication that runs keeps
+    its own.
 
     Examples:
       leaseway source register roads --connection warehouse --table public.roads
       leaseway source register busy-roads --connection warehouse --query 'select * from roads where traffic > 100'
+      leaseway source upload trees trees-2026-11.csv
       leaseway source list
     """
 
@@ -173,6 +178,165 @@ def source_register(name: str, connection_name: str, table: str | None, query: s
     click.echo(f"Source {name} is at revision {revision}.")
 
 
+def _delimiter(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    value = {"tab": "\t", "\\t": "\t"}.get(value or "", value)
+    if value is not None and (len(value) != 1 or value in '\r\n"'):
+        raise click.BadParameter("it is one character, or 'tab'.")
+    return value
+
+
+def _quote(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    value = {"none": ""}.get(value or "", value)
+    if value is not None and (len(value) > 1 or value in ("\r", "\n")):
+        raise click.BadParameter("it is one character, or 'none'.")
+    return value
+
+
+def _date(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not fits_date_pattern(value):
+        raise click.BadParameter("it is made of YYYY, MM and DD, such as DD.MM.YYYY.")
+    return value
+
+
+def fits_date_pattern(pattern: str) -> bool:
+    """Whether it holds YYYY, MM and DD, each once, and nothing else but signs."""
+    rest = pattern
+    for part in ("YYYY", "MM", "DD"):
+        if rest.count(part) != 1:
+            return False
+        rest = rest.replace(part, "")
+    return not any(character.isalnum() for character in rest)
+
+
+@source.command("upload")
+@click.argument("name")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--format", type=click.Choice(["csv", "jsonl"]), help="CSV or JSON Lines; by the file's name, else.")
+@click.option(
+    "--encoding", metavar="NAME", help="utf-8, windows-1252, iso-8859-1 to -16, utf-16, utf-16-le, utf-16-be."
+)
+@click.option("--delimiter", metavar="CHARACTER", callback=_delimiter, help="Between cells; 'tab' for a tab.")
+@click.option("--quote", metavar="CHARACTER", callback=_quote, help="Around cells; 'none' where there is none.")
+@click.option("--decimal", type=click.Choice([".", ","]), help="The decimal mark.")
+@click.option("--date", metavar="PATTERN", callback=_date, help="How dates are written, e.g. DD.MM.YYYY.")
+@click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell.")
+@click.option("--skip", type=click.IntRange(0), metavar="ROWS", help="Rows above the header.")
+@click.option("--dry-run", is_flag=True, help="Read it and say what it is; upload nothing.")
+@machine
+def source_upload(name: str, file: Path, dry_run: bool, machine: bool, **declared: Any) -> None:
+    """Make FILE the source NAME, or its next revision: a CSV or JSON Lines file, in whatever dialect it is.
+
+    All of it is read before anything is registered; what doesn't fit is named by line and column. What isn't declared
+    is found and shown. A column has a type only if every cell comes back as it was, letter by letter; else it is text.
+    The file is kept in object storage, where only the functions read it. Next month's file is the same command.
+
+    Examples:
+      leaseway source upload trees trees-2026-11.csv
+      leaseway source upload trees trees.csv --encoding windows-1252 --delimiter ';' --decimal , --date DD.MM.YYYY
+      leaseway source upload sensors readings.jsonl --dry-run
+    """
+    from chalicelib.datasets import registry
+    from chalicelib.exports.dialects import Undecided, look
+    from chalicelib.exports.files import ENCODINGS, FileFault
+
+    declared = {option: value for option, value in declared.items() if value is not None}
+    if "encoding" in declared:
+        declared["encoding"] = declared["encoding"].lower().replace("_", "-").replace("cp1252", "windows-1252")
+        if declared["encoding"] not in ENCODINGS:
+            raise click.BadParameter(f"take one of {', '.join(ENCODINGS)}.", param_hint="--encoding")
+    registry.check_source_name(name)
+    try:
+        seen = look(file, declared)
+    except (FileFault, Undecided) as error:
+        raise Refused(f"{file.name}: {error}") from error
+    described = {
+        "records": seen.records,
+        "bytes": seen.bytes,
+        "sha256": seen.sha256,
+        "dialect": seen.dialect.as_json(),
+        "columns": [vars(column) for column in seen.columns],
+    }
+    if not machine:
+        _show_file(file, described)
+    if dry_run:
+        if machine:
+            show.as_json(described)
+        return
+    settings, database = administer()
+    before = registry.source(database, name)
+    key = _keep_file(settings, name, file, seen)
+    revision = registry.register_file(database, name, {"key": key, **described})
+    if machine:
+        show.as_json({"source": name, "revision": revision, **described})
+        return
+    for change in _changes(before, described):
+        click.echo(f"! {change}")
+    click.echo(f"Source {name} is at revision {revision}.")
+
+
+def _keep_file(settings: "Settings", name: str, file: Path, seen: "Seen") -> str:
+    """Put the file into object storage, unless it is there; its key, which its content decides."""
+    from chalicelib.exports import Store
+    from chalicelib.exports.dialects import chunks
+
+    key = f"sources/{name}/{seen.sha256}.{seen.dialect.format}"
+    store = Store.of(settings)
+    if (found := store.head(key)) is None or found.bytes != seen.bytes:
+        upload = store.open_upload(key, "text/csv" if seen.dialect.format == "csv" else "application/jsonl")
+        try:
+            for chunk in chunks(file):
+                upload.write(chunk)
+        except BaseException:
+            upload.abort()
+            raise
+        stored = upload.complete()
+        if stored.sha256 != seen.sha256:
+            store.delete(key)
+            raise Refused(f"{file} was changed while it was being read: run the command again.")
+    return key
+
+
+def _changes(before: dict[str, Any] | None, described: dict[str, Any]) -> list[str]:
+    """What columns are not as they were in the revision before."""
+    if not before or not before["file"]:
+        return []
+    old, new = ({column["name"]: column["type"] for column in f["columns"]} for f in (before["file"], described))
+    return [
+        *(f"Column {name} is gone." for name in old if name not in new),
+        *(f"Column {name} is new." for name in new if name not in old),
+        *(
+            f"Column {name} was {old[name]} and is {new[name]}."
+            for name in new
+            if old.get(name, new[name]) != new[name]
+        ),
+    ]
+
+
+def _show_file(file: Path, described: dict[str, Any]) -> None:
+    dialect = described["dialect"]
+    words = {("quote", ""): "none", ("delimiter", "\t"): "tab", ("null", ""): "an empty cell"}
+    show.facts(
+        [
+            ("file", f"{file.name}, {show.amount(described['records'])} records, {show.size(described['bytes'])}"),
+            *(
+                (name, words.get((name, value), value))
+                for name, value in dialect.items()
+                if name not in ("decimal", "date")
+            ),
+            *(
+                (name, dialect[name] or f"undecided, such columns are text: declare it with --{name}")
+                for name in ("decimal", "date")
+                if name in dialect
+            ),
+            ("sha256", described["sha256"]),
+        ]
+    )
+    click.echo()
+    show.table(
+        ("column", "type", "nulls"), [(c["name"], c["type"], show.amount(c["nulls"])) for c in described["columns"]], ""
+    )
+
+
 @source.command("list")
 @machine
 def source_list(machine: bool) -> None:
@@ -185,10 +349,15 @@ def source_list(machine: bool) -> None:
         show.as_json(found)
         return
     show.table(
-        ("source", "revision", "connection", "table or query"),
-        [(s["name"], s["revision"], s["connection"], s["relation"] or s["query"]) for s in found],
-        "There are no sources. `leaseway source register NAME --connection CONNECTION --table TABLE` adds one.",
+        ("source", "revision", "connection", "table, query or file"),
+        [(s["name"], s["revision"], s["connection"], s["relation"] or s["query"] or _file(s["file"])) for s in found],
+        "There are no sources. `leaseway source register NAME --connection CONNECTION --table TABLE` adds one,"
+        " and `leaseway source upload NAME FILE`.",
     )
+
+
+def _file(file: dict[str, Any]) -> str:
+    return f"{file['dialect']['format']}, {show.amount(file['records'])} records, {show.size(file['bytes'])}"
 
 
 COMMANDS = (connection, source)

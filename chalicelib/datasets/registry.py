@@ -19,6 +19,7 @@ from .definition import Definition, dataset_id
 SQL = statements("chalicelib.datasets")
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+NAME_RULE = "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"
 SECRET = re.compile(r"LEASEWAY_SECRET_[A-Z0-9_]+")
 
 
@@ -31,7 +32,7 @@ def add_connection(
     (0: what the login's own setting says). What isn't given stays as it is.
     """
     _check(
-        ("name", NAME.fullmatch(name), "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"),
+        ("name", NAME.fullmatch(name), NAME_RULE),
         ("secret", SECRET.fullmatch(secret), "must be LEASEWAY_SECRET_ and then A-Z, 0-9 and _"),
         ("max_jobs", max_jobs is None or 1 <= max_jobs <= 100, "must be 1 to 100"),
         (
@@ -62,20 +63,39 @@ def register_source(sql: Sql, name: str, connection: str, relation: str | None, 
     relation = relation.strip() if relation is not None else None
     known = sql.one(SQL.list_connections, name=connection)
     _check(
-        ("name", NAME.fullmatch(name), "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"),
+        ("name", NAME.fullmatch(name), NAME_RULE),
         ("connection", known, f"'{connection}' isn't known; `leaseway connection add` adds it"),
         ("relation", (relation is None) != (query is None), "must be given, or a query, not both"),
         ("relation", relation != "", "is empty; write schema.table"),
         ("query", query != "", "is empty; write a SELECT"),
     )
+    return _register(sql, name, connection=connection, relation=relation, query=query, file=None)
+
+
+def register_file(sql: Sql, name: str, file: Mapping[str, Any]) -> int:
+    """Register an object as a source; the revision, a new one if the newest differs.
+
+    ``file`` is {key, bytes, sha256, records, dialect, columns: [{name, type, nulls}]}. Raises Invalid where the name
+    doesn't fit.
+    """
+    check_source_name(name)
+    return _register(sql, name, connection=None, relation=None, query=None, file=Jsonb(file))
+
+
+def check_source_name(name: str) -> None:
+    """Refuse what can't be a source's name, with Invalid."""
+    _check(("name", NAME.fullmatch(name), NAME_RULE))
+
+
+def _register(sql: Sql, name: str, **what: Any) -> int:
     while True:
-        row = sql.one(SQL.register_source, name=name, connection=connection, relation=relation, query=query)
+        row = sql.one(SQL.register_source, name=name, **what)
         if row:
             return int(row["revision"])
 
 
 def sources(sql: Sql) -> list[Row]:
-    """Every source at its newest revision: name, revision, connection, relation or query, created_at."""
+    """Every source at its newest revision: name, revision, connection, relation or query, or file, created_at."""
     return sql.run(SQL.list_sources)
 
 

@@ -49,6 +49,7 @@ set local bytea_output = 'hex';
 set local client_encoding = 'UTF8';
 set local standard_conforming_strings = on;
 set local jit = off;
+set local idle_in_transaction_session_timeout = '5min';
 """
 
 # A record is searched for in the order in which the source gives its records: the same one each time.
@@ -73,6 +74,8 @@ class Relation:
     query: str | None
     columns: Sequence[Column]
     statement_timeout: int | None = None
+    name: str | None = None
+    """What it is called in failures; the relation's own name, else."""
 
 
 class Target(Protocol):
@@ -189,7 +192,7 @@ def reach(dsn: str) -> psycopg.Connection:
 @contextmanager
 def snapshot(relation: Relation) -> Iterator["Source"]:
     """A connection in a transaction that sees one moment of the source and can't write; checked against the columns."""
-    name = relation.relation or "query"
+    name = relation.name or relation.relation or "query"
     with blaming_source(name):
         connection = reach(relation.connection_dsn)
     try:

@@ -19,6 +19,7 @@ PIPELINES = {pipeline.name: pipeline for pipeline in (publication.publication, w
 REMOVERS = {
     "s3_object": "chalicelib.pipelines.export.removal:remove_object",
     "staging": "chalicelib.pipelines.export.removal:drop_staging",
+    "staging": "chalicelib.pipelines.export.removal:drop_staging",
     "export": "chalicelib.pipelines.publication.removal:remove_export",
     "graph": "chalicelib.pipelines.publication.removal:restore_graph",
 }

@@ -5,6 +5,7 @@ select name
      , connection
      , relation
      , query
+     , file
      , created_at
   from dataset.source
  where name = %(name)s

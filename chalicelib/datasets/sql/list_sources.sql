@@ -6,6 +6,7 @@ select distinct on (name)
      , connection
      , relation
      , query
+     , file
      , created_at
   from dataset.source
  order by name, revision desc;

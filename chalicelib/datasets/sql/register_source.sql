@@ -4,18 +4,20 @@
 -- index:  source_pkey
 with newest as (
     select revision
-         , (connection, relation, query) is not distinct from (%(connection)s, %(relation)s, %(query)s) as same
+         , (connection, relation, query, file)
+           is not distinct from (%(connection)s::text, %(relation)s::text, %(query)s::text, %(file)s::jsonb) as same
       from dataset.source
      where name = %(name)s
      order by revision desc
      limit 1
 ), added as (
-    insert into dataset.source (name, revision, connection, relation, query, created_at)
+    insert into dataset.source (name, revision, connection, relation, query, file, created_at)
     select %(name)s
          , coalesce((select revision from newest), 0) + 1
          , %(connection)s
          , %(relation)s
          , %(query)s
+         , %(file)s
          , engine.clock()
      where not exists (select from newest where same)
         on conflict do nothing

@@ -1,7 +1,8 @@
 """The one step of an export."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from chalicelib.datasets import registry
@@ -17,6 +18,7 @@ from chalicelib.pipelines import context
 
 from . import ExportSubject
 from .slots import slot
+from .staging import staged
 
 OUTAGES = {"source_unreachable", "source_conflict"}
 """What passes by itself: the job waits and spends no attempt."""
@@ -29,9 +31,18 @@ def storage() -> Store:
 
 
 def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
-    """Export the source as the definition says, with one of its connection's slots; where there is none, wait."""
+    """Export the source as the definition says: a file by way of a table, else with one of its connection's slots."""
     source, definition = _pinned(job.subject)
     columns = [Column(column.name, column.type, column.source_name or column.name) for column in definition.columns]
+    if source["file"]:
+        at = context()
+        with failing(), staged(job, at.db, at.settings.dsn, storage(), source, columns) as relation:
+            published = {column.source for column in columns}
+            others = [column["name"] for column in source["file"]["columns"] if column["name"] not in published]
+            exported = _export(job, relation, definition.formats, others)
+            if exported.result["records"] != source["file"]["records"]:
+                raise SourceError("source_unreachable", relation=source["name"])
+            return exported
     connection = registry.connection(context().db, source["connection"])
     assert connection is not None  # a foreign key holds it
     relation = Relation(
@@ -44,21 +55,15 @@ def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
     with slot(context().db, job, connection["name"]) as pause:
         if pause is not None:
             return Wait(pause, waiting_for="free_connection")
-        return _export(job, relation, definition.formats)
+        with failing():
+            return _export(job, relation, definition.formats)
 
 
-def _export(job: Leased[ExportSubject], relation: Relation, formats: Sequence[str]) -> Advance:
-    """Write the files; every object is in the ledger before it exists, and its key names job and claim."""
-    store = storage()
-    rows: list[int] = []
-
-    def target(format: str, media_type: str) -> Upload:
-        key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{format}"
-        rows.append(job.note("s3_object", {"key": key}))
-        return store.open_upload(key, media_type)
-
+@contextmanager
+def failing() -> Iterator[None]:
+    """What the source or object storage did becomes the job's wait, retry or failure."""
     try:
-        exported = export(relation, formats, target, beat=job.heartbeat)
+        yield
     except SourceError as error:
         kind = Outage if error.code in OUTAGES else PermanentFailure
         raise kind(error.code, **error.details) from error
@@ -68,11 +73,26 @@ def _export(job: Leased[ExportSubject], relation: Relation, formats: Sequence[st
         raise TransientFailure("storage_refused", **error.details) from error
     except StorageMismatch as error:
         raise TransientFailure("storage_mismatch") from error
+
+
+def _export(
+    job: Leased[ExportSubject], relation: Relation, formats: Sequence[str], unpublished: Sequence[str] = ()
+) -> Advance:
+    """Write the files; every object is in the ledger before it exists, and its key names job and claim."""
+    store = storage()
+    rows: list[int] = []
+
+    def target(format: str, media_type: str) -> Upload:
+        key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{format}"
+        rows.append(job.note("s3_object", {"key": key}))
+        return store.open_upload(key, media_type)
+
+    exported = export(relation, formats, target, beat=job.heartbeat)
     job.heartbeat(force=True, records=exported.records, bytes=sum(file.bytes for file in exported.files))
     return Advance(
         keep=rows,
         records=exported.records,
-        unpublished=exported.unpublished,
+        unpublished=[*exported.unpublished, *unpublished],
         files=[
             {
                 "format": file.format,

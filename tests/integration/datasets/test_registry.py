@@ -210,3 +210,37 @@ def test_who_holds_the_dataset_keeps_out_the_next_but_not_a_new_definition(dsn, 
 def test_a_dataset_that_is_not_there_cannot_be_locked(database):
     with pytest.raises(LookupError):
         registry.lock_dataset(database, "nowhere")
+
+
+FILE = {"key": "sources/trees/1.csv", "bytes": 1, "sha256": "1", "records": 1, "dialect": {}, "columns": []}
+
+
+def test_a_file_is_a_source_without_a_connection_and_has_revisions_as_others_have(database, source):
+    assert registry.register_file(database, "trees", FILE) == 1
+    assert registry.register_file(database, "trees", FILE) == 1
+    assert registry.register_file(database, "trees", FILE | {"sha256": "2"}) == 2
+    assert registry.register_source(database, "trees", "office", relation="open.trees", query=None) == 3
+    assert registry.register_file(database, "trees", FILE) == 4
+
+    newest = registry.source(database, "trees")
+    assert (newest["file"], newest["connection"], newest["relation"], newest["query"]) == (FILE, None, None, None)
+    assert registry.source(database, "trees", 3)["file"] is None
+    assert {s["name"]: s["file"] for s in registry.sources(database)} == {"flights": None, "trees": FILE}
+
+
+def test_a_file_of_a_bad_name_or_without_what_it_must_say_is_refused(database):
+    with pytest.raises(Invalid):
+        registry.register_file(database, "Trees", FILE)
+    for name in FILE:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            registry.register_file(database, "trees", {k: v for k, v in FILE.items() if k != name})
+
+
+def test_the_datasets_of_a_source_are_found_by_their_newest_definition(database, source):
+    define(database, "flights")
+    define(database, "roads")
+    define(database, "roads", source="roads")
+    define(database, "air", source="roads")
+    define(database, "air")
+
+    assert list(registry.definitions_of(database, "flights")) == ["air", "flights"]

@@ -19,6 +19,7 @@ from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.engine import Engine
 from chalicelib.pipelines import entries
+from chalicelib.pipelines.export import removal as export_removal
 from chalicelib.pipelines.export import steps as export_steps
 from chalicelib.pipelines.publication import removal
 from chalicelib.pipelines.publication import steps as publication_steps

@@ -52,7 +52,7 @@ def test_one_export_at_a_time_and_the_others_wait_without_spending_an_attempt(of
         return real(relation, formats, open_target, beat=beat)
 
     monkeypatch.setattr(steps, "export", watched)
-    jobs = [pipelines.publish(office.engine, office.db, dataset).job.id for dataset in ("trees", "roads", "parks")]
+    jobs = [pipelines.publish(office.engine, dataset).id for dataset in ("trees", "roads", "parks")]
     office.work()
     office.run(3)
 

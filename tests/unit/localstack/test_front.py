@@ -115,6 +115,20 @@ def test_the_apps_routes_go_to_the_api_as_they_came(path: str) -> None:
     told(story)
 
 
+@pytest.mark.parametrize("key", ["sources/trees/1.csv", "sources", "%73ources/trees/1.csv"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS"])
+def test_a_sources_file_is_passed_to_nobody_not_even_with_our_own_signature(key: str, method: str) -> None:
+    async def story(caller: Caller) -> None:
+        operation = "put_object" if method == "PUT" else "get_object"
+        signed = caller.presign(operation, Key=key)
+        status, _, _ = await caller.ask(method, signed.replace("%2573", "%73"))
+
+        assert status == 404
+        assert caller.upstream.asked == []
+
+    told(story)
+
+
 def test_headers_that_localstack_listens_to_stay_outside() -> None:
     async def story(caller: Caller) -> None:
         await caller.ask(

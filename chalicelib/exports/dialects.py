@@ -1,0 +1,364 @@
+"""What a file's dialect is, and of which types its columns are: found by reading all of it, before it is registered.
+
+Needed where a file is uploaded, never where one is exported: that goes by what was found here.
+"""
+
+import csv
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .files import DATE_PARTS, MARKS, PIECE, Dialect, FileFault, Raw, Reading, decoded
+
+SAMPLE = 1024 * 1024
+"""Characters by which delimiter, quote and rows to skip are found."""
+
+DELIMITERS = (";", ",", "\t", "|")
+DATES = ("YYYY-MM-DD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY", "YYYY/MM/DD", "DD-MM-YYYY")
+
+
+class Undecided(Exception):
+    """The file's dialect can't be found; the message names the option that declares it."""
+
+
+@dataclass(frozen=True)
+class FoundColumn:
+    """A column: its name, the type that every cell of it comes back as, and how many cells are null."""
+
+    name: str
+    type: str
+    nulls: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file that was read from its first byte to its last."""
+
+    dialect: Dialect
+    columns: list[FoundColumn]
+    records: int
+    bytes: int
+    sha256: str
+
+
+def look(path: Path, declared: Mapping[str, Any]) -> Seen:
+    """Read a file by what is declared of its dialect, and find the rest; FileFault or Undecided."""
+    size, digest = _measured(path)
+    dialect = replace(Dialect(), **declared)
+    if "format" not in declared and path.suffix.lower() in (".jsonl", ".ndjson"):
+        dialect = replace(dialect, format="jsonl")
+    if "encoding" not in declared:
+        dialect = replace(dialect, encoding=_encoding(path))
+    if dialect.format == "csv":
+        dialect = _laid_out(path, dialect, declared)
+    reading = Reading(chunks(path), dialect)
+    guesses: dict[str, _Guess] = {}
+    records = 0
+    for _, record in reading:
+        records += 1
+        for name, cell in record.items():
+            if cell is not None:
+                guess = guesses.get(name)
+                if guess is None:
+                    guess = guesses[name] = _Guess(dialect, declared)
+                guess.see(cell)
+    found = [guesses.get(name) or _Guess(dialect, declared) for name in reading.columns]
+    dialect = _settled(dialect, declared, found)
+    columns = [
+        FoundColumn(name, guess.type(dialect), records - guess.seen)
+        for name, guess in zip(reading.columns, found, strict=True)
+    ]
+    if not columns:
+        raise FileFault(1, None, "the file has no record.")
+    return Seen(dialect, columns, records, size, digest)
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes."""
+    with path.open("rb") as file:
+        while chunk := file.read(PIECE):
+            yield chunk
+
+
+def _measured(path: Path) -> tuple[int, str]:
+    size, digest = 0, hashlib.sha256()
+    for chunk in chunks(path):
+        size += len(chunk)
+        digest.update(chunk)
+    return size, digest.hexdigest()
+
+
+# The encoding
+
+
+def _encoding(path: Path) -> str:
+    """UTF-16 by its mark or its zeros, UTF-8 if most of what isn't ASCII is, else one of a byte a character.
+
+    A file of UTF-8 with a broken byte stays UTF-8, so that the byte is named and not read as something else.
+    """
+    with path.open("rb") as file:
+        head = file.read(SAMPLE)
+    for mark, marked in MARKS.items():
+        if head.startswith(mark):
+            return "utf-8" if marked == "utf-8" else "utf-16"
+    for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[0::2])):
+        if zeros.count(0) * 2 > len(zeros):
+            return name
+    good = broken = 0
+    high: list[bytes] = []
+    with path.open("rb") as file:
+        for line in file:
+            if not line.isascii():
+                text = line.decode("utf-8", "surrogateescape")
+                bad = len(_ESCAPED.findall(text))
+                broken += bad
+                good += len(_BEYOND_ASCII.findall(text)) - bad
+                if bad and len(high) < 2000:
+                    high.append(line)
+    return "utf-8" if good >= broken else _one_byte(b"".join(high))
+
+
+_ESCAPED = re.compile("[\udc80-\udcff]")
+_BEYOND_ASCII = re.compile("[^\0-\x7f]")
+_C1 = re.compile(b"[\x80-\x9f]")
+
+
+def _one_byte(sample: bytes) -> str:
+    """Windows-1252, unless its letters make no sense and those of a part of ISO 8859 do.
+
+    Turkish, and what is nearly the same in two of them, must be declared; ISO 8859 has no letters from 0x80 to 0x9F.
+    """
+    if not _C1.search(sample):
+        from charset_normalizer import from_bytes
+
+        likely = from_bytes(sample, cp_isolation=["cp1252", *LIKELY_PARTS], preemptive_behaviour=False)
+        best = likely.best()
+        if best is not None and all(match.encoding != "cp1252" for match in likely):
+            return LIKELY_PARTS[best.encoding]
+    return "windows-1252"
+
+
+LIKELY_PARTS = {"iso8859_2": "iso-8859-2", "iso8859_5": "iso-8859-5", "iso8859_7": "iso-8859-7"}
+"""Those whose texts are told apart from windows-1252; with all of them as candidates Polish became Nordic."""
+
+
+# Delimiter, quote, rows to skip
+
+
+def _laid_out(path: Path, dialect: Dialect, declared: Mapping[str, Any]) -> Dialect:
+    lines, size = [], 0
+    for line in decoded(chunks(path), dialect.encoding):
+        lines.append(line)
+        size += len(line)
+        if size > SAMPLE:
+            break
+    if "quote" not in declared:
+        dialect = replace(dialect, quote=_quote(lines))
+    if "delimiter" not in declared:
+        dialect = replace(dialect, delimiter=_delimiter(lines[dialect.skip :], dialect))
+    if "skip" not in declared:
+        dialect = replace(dialect, skip=_rows_above_the_header(lines, dialect))
+    return dialect
+
+
+def _quote(lines: list[str]) -> str:
+    text = "".join(lines)
+    begins = {quote: len(re.findall(rf"(?:^|[;,\t|]){quote}", text, re.MULTILINE)) for quote in "\"'"}
+    return "'" if begins["'"] >= len(lines) > 0 and '"' not in text else '"'
+
+
+def _widths(lines: list[str], dialect: Dialect) -> list[int]:
+    """The cells of each row; what can't be split counts as nothing."""
+    reader: Any = csv.reader(
+        lines,
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote or None,
+        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+    )
+    try:
+        return [len(row) for row in reader]
+    except csv.Error:
+        return []
+
+
+def _delimiter(lines: list[str], dialect: Dialect) -> str:
+    """The one that gives most rows the same number of cells, and more than one."""
+    scores: dict[str, tuple[float, int]] = {}
+    for delimiter in DELIMITERS:
+        widths = [width for width in _widths(lines, replace(dialect, delimiter=delimiter)) if width]
+        width, rows = Counter(widths).most_common(1)[0] if widths else (1, 0)
+        if width > 1:
+            scores[delimiter] = (rows / len(widths), width)
+    if not scores:
+        return Dialect.delimiter  # a single column
+    ranked = sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
+    if len(ranked) > 1 and scores[ranked[0]] == scores[ranked[1]]:
+        named = " and ".join(repr(delimiter) for delimiter in ranked[:2])
+        raise Undecided(f"Its delimiter may be {named}: declare it with --delimiter.")
+    return ranked[0]
+
+
+def _rows_above_the_header(lines: list[str], dialect: Dialect) -> int:
+    """Titles above the header: rows of another width, or with one cell that isn't empty among three or more."""
+    widths = _widths(lines, dialect)
+    width = Counter(width for width in widths if width).most_common(1)[0][0] if any(widths) else 1
+    if width == 1:
+        return 0
+    for above, line in enumerate(lines[:50]):
+        row = next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote or None), [])
+        filled = sum(1 for cell in row if cell.strip())
+        if len(row) == width and (filled != 1 or width < 3):
+            return above
+        if filled > 1:
+            break  # neither a title nor the header: the reading will say what is wrong with it
+    return 0
+
+
+# The types of columns: one is taken only if every cell comes back letter by letter
+
+
+_INTEGER = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]{0,18})")
+
+
+def _integer(cell: str) -> bool:
+    return _INTEGER.fullmatch(cell) is not None and -(2**63) <= int(cell) < 2**63
+
+
+def _boolean(cell: str) -> bool:
+    return cell in ("true", "false")
+
+
+def _decimal(mark: str) -> Callable[[str], bool]:
+    pattern = re.compile(
+        rf"(?!-0(?:{re.escape(mark)}0*)?$)-?(?:0|[1-9][0-9]{{0,999}})(?:{re.escape(mark)}[0-9]{{1,999}})?"
+    )
+    return lambda cell: pattern.fullmatch(cell) is not None
+
+
+def _date(pattern: str) -> Callable[[str], bool]:
+    expression = re.escape(pattern)
+    for part in DATE_PARTS:
+        expression = expression.replace(part, rf"(?P<{part}>[0-9]{{{len(part)}}})")
+    compiled = re.compile(expression)
+
+    @lru_cache(4096)  # most files have few days
+    def matches(cell: str) -> bool:
+        found = compiled.fullmatch(cell)
+        return found is not None and _exists(*(int(found[part]) for part in DATE_PARTS))
+
+    return matches
+
+
+def _exists(year: int, month: int, day: int) -> bool:
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True
+
+
+_TIME = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]")
+
+
+def _timestamp(separator: str) -> Callable[[str], bool]:
+    day = _date("YYYY-MM-DD")
+    return lambda cell: (
+        cell[10:11] == separator and day(cell[:10]) and _TIME.fullmatch(cell, 11) is not None and cell.isascii()
+    )
+
+
+_THOUSANDS = re.compile(r"-?[1-9][0-9]{0,2}[.,][0-9]{3}")
+"""Whether it is a number with three decimals or a thousand of something can't be told."""
+
+
+class _Guess:
+    """What a column may still be, cell by cell."""
+
+    def __init__(self, dialect: Dialect, declared: Mapping[str, Any]):
+        self.seen = 0
+        self.raw = 0
+        self._all_thousands = True
+        self._declared = declared
+        if dialect.format == "jsonl":
+            marks, dates = [], ["YYYY-MM-DD"]
+        else:
+            marks = [declared["decimal"]] if "decimal" in declared else [".", ","]
+            dates = [declared["date"]] if "date" in declared else list(DATES)
+        self._may = {
+            **({} if dialect.format == "jsonl" else {("integer", ""): _integer, ("boolean", ""): _boolean}),
+            **{("decimal", mark): _decimal(mark) for mark in marks},
+            **{("date", pattern): _date(pattern) for pattern in dates},
+            **{("timestamp", separator): _timestamp(separator) for separator in "T "},
+        }
+        self._raw_may = {("integer", ""): _integer, ("decimal", "."): _decimal("."), ("boolean", ""): _boolean}
+
+    def see(self, cell: str) -> None:
+        """Take the next cell that isn't null."""
+        self.seen += 1
+        if isinstance(cell, Raw):
+            self.raw += 1
+            self._raw_may = _left(self._raw_may, cell, self.raw)
+        elif self._may:
+            self._may = _left(self._may, cell, self.seen)
+            if self._all_thousands and not _integer(cell):
+                self._all_thousands = _THOUSANDS.fullmatch(cell) is not None
+
+    def may(self, type_: str) -> list[str]:
+        """The variants of a type (a decimal mark, a date format) that every cell fits."""
+        if not self.seen or self.raw or (("integer", "") in self._may and type_ not in self._declared):
+            return []
+        if type_ == "decimal" and self._all_thousands and "decimal" not in self._declared:
+            return []
+        return [variant for found, variant in self._may if found == type_]
+
+    def type(self, dialect: Dialect) -> str:
+        """The type that every cell comes back as, by the dialect as it was settled; text otherwise."""
+        if not self.seen:
+            return "text"
+        if self.raw:
+            return next((found for found, _ in self._raw_may), "json") if self.raw == self.seen else "json"
+        if "date" in self._declared and dialect.date in self.may("date"):
+            return "date"  # although it may look like a number
+        if ("integer", "") in self._may:
+            return "integer"
+        if dialect.decimal in self.may("decimal"):
+            return "decimal"
+        if dialect.date in self.may("date"):
+            return "date"
+        return next((found for found, _ in self._may if found in ("boolean", "timestamp")), "text")
+
+
+_May = dict[tuple[str, str], Callable[[str], bool]]
+
+
+def _left(may: _May, cell: str, seen: int) -> _May:
+    # What is an integer is a decimal number, too: asked once, as long as all of them are.
+    if seen > 1 and ("integer", "") in may and _integer(cell):
+        return {key: fits for key, fits in may.items() if key[0] != "date" or fits(cell)}
+    return {key: fits for key, fits in may.items() if fits(cell)}
+
+
+def _settled(dialect: Dialect, declared: Mapping[str, Any], columns: Iterable[_Guess]) -> Dialect:
+    """One decimal mark and one date format for the file: what most columns can only have; none if that is undecided."""
+    if dialect.format == "jsonl":
+        return dialect
+    columns = list(columns)
+
+    def most(type_: str, default: str, undecided: str) -> str:
+        variants = [some for column in columns if (some := column.may(type_))]
+        deciding = Counter(some[0] for some in variants if len(some) == 1).most_common(2)
+        if len(deciding) == 2 and deciding[0][1] == deciding[1][1]:
+            return ""
+        return deciding[0][0] if deciding else undecided if variants else default
+
+    return replace(
+        dialect,
+        decimal=dialect.decimal if "decimal" in declared else most("decimal", dialect.decimal, dialect.decimal),
+        date=dialect.date if "date" in declared else most("date", dialect.date, ""),
+    )

@@ -1,0 +1,311 @@
+"""CSV and JSON Lines files as sources: read strictly by a declared dialect, or named by line and column.
+
+A cell is a text, or None where there is none. Of a JSON file, what isn't a string is a Raw: its text as it stood there.
+"""
+
+import codecs
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any, Literal
+
+ENCODINGS = {
+    "utf-8": "utf-8",
+    "utf-16": "",  # its byte order mark says which of the next two
+    "utf-16-le": "utf-16-le",
+    "utf-16-be": "utf-16-be",
+    "windows-1252": "cp1252",
+    **{f"iso-8859-{part}": f"iso8859-{part}" for part in (*range(1, 12), *range(13, 17))},
+}
+"""An encoding's name and Python's codec for it."""
+
+MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+"""Byte order marks; one that fits is no part of the text."""
+
+PIECE = 256 * 1024
+LONGEST_LINE = 16 * 1024 * 1024
+LONGEST_CELL = 4 * 1024 * 1024
+
+
+class Raw(str):
+    """What a JSON file has where it has no string: a number, true, false, an object or a list, as it is written."""
+
+    __slots__ = ()
+
+
+Cell = str | None
+Record = Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written. Everything but the encoding is CSV's; a date format is made of YYYY, MM and DD."""
+
+    format: Literal["csv", "jsonl"] = "csv"
+    encoding: str = "utf-8"
+    delimiter: str = ","
+    quote: str = '"'
+    decimal: str = "."
+    date: str = "YYYY-MM-DD"
+    null: str = ""
+    skip: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """What a source's revision keeps of it."""
+        mine = asdict(self)
+        return mine if self.format == "csv" else {name: mine[name] for name in ("format", "encoding")}
+
+
+class FileFault(Exception):
+    """The file isn't what its dialect says; the message says where: a line, and a column if there is one.
+
+    In a line that can't be decoded, or is no JSON, the column is a character's; else it is that of the cell.
+    """
+
+    def __init__(self, line: int, column: int | None, sentence: str):
+        place = f"Line {line}" if column is None else f"Line {line}, column {column}"
+        super().__init__(f"{place}: {sentence}")
+        self.line = line
+        self.column = column
+
+
+class Reading:
+    """A file's records, one after the other, with the line at which each begins.
+
+    ``columns`` are the names so far: of a CSV all of them once reading has begun, of JSON Lines those seen.
+    """
+
+    def __init__(self, chunks: Iterable[bytes], dialect: Dialect):
+        self.columns: list[str] = []
+        self._lines = decoded(chunks, dialect.encoding)
+        self._dialect = dialect
+
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        return self._csv() if self._dialect.format == "csv" else self._json()
+
+    def _csv(self) -> Iterator[tuple[int, Record]]:
+        rows = self._rows()
+        line, header = next(rows, (1 + self._dialect.skip, []))
+        self.columns = _header(line, header)
+        width, null = len(self.columns), self._dialect.null
+        blank = None
+        for line, cells in rows:
+            if not cells and width > 1:
+                blank = blank or line  # one at the end is nothing
+                continue
+            if not cells:
+                cells = [None]
+            if blank:
+                raise FileFault(blank, 1, f"the line is empty, where a record has {width} cells.")
+            if len(cells) != width:
+                place = min(len(cells), width) + 1
+                raise FileFault(line, place, f"the record has {len(cells)} cells, the header {width}.")
+            if null:
+                cells = [None if cell == null else cell for cell in cells]
+            yield line, dict(zip(self.columns, cells, strict=True))
+
+    def _rows(self) -> Iterator[tuple[int, list[Cell]]]:
+        """Each row with its first line. An empty cell is None, one that is quoted an empty text."""
+        dialect = self._dialect
+        csv.field_size_limit(LONGEST_CELL)
+        for _ in range(dialect.skip):
+            next(self._lines, None)
+        reader: Any = csv.reader(
+            self._lines,
+            delimiter=dialect.delimiter,
+            quotechar=dialect.quote or None,
+            quoting=csv.QUOTE_NOTNULL if dialect.quote else csv.QUOTE_NONE,
+            strict=True,
+        )
+        while True:
+            line = dialect.skip + reader.line_num + 1
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                said = next((fault for text, fault in _CSV_FAULTS.items() if str(error).startswith(text)), str(error))
+                raise FileFault(line, None, said) from None
+            if row is None:
+                return
+            yield line, row if dialect.quote else [cell or None for cell in row]
+
+    def _json(self) -> Iterator[tuple[int, Record]]:
+        known = set(self.columns)
+        blank = None
+        for line, text in enumerate(self._lines, 1):
+            if not text.strip(_SPACE):
+                blank = blank or line
+                continue
+            if blank:
+                raise FileFault(blank, 1, "the line is empty, where an object is expected.")
+            record = _members(line, text.rstrip("\r\n"))
+            for name in record.keys() - known:
+                known.add(name)
+            if len(known) > len(self.columns):
+                self.columns += [name for name in record if name not in set(self.columns)]
+            yield line, record
+
+
+_CSV_FAULTS = {
+    "unexpected end of data": "a quoted cell begins here and never ends.",
+    "field larger than": "a cell is larger than 4 MiB; is a quote missing?",
+    "new-line character": "a CR stands alone; lines end with LF or CR LF.",
+    "'": "something follows the quote that ends a cell; a quote within a cell is doubled.",
+}
+
+
+def _header(line: int, header: Sequence[Cell]) -> list[str]:
+    if not header:
+        raise FileFault(line, 1, "there is no header: the first row names the columns.")
+    names: list[str] = []
+    for place, cell in enumerate(header, 1):
+        name = (cell or "").strip()
+        if not name:
+            raise FileFault(line, place, "the header is empty: each column needs a name.")
+        if name in names:
+            raise FileFault(line, place, f"the header '{name}' stands in column {names.index(name) + 1} already.")
+        names.append(name)
+    return names
+
+
+_SPACE = " \t\r\n"
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder(parse_constant=lambda name: _no_constant(name))
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _members(line: int, text: str) -> dict[str, Cell]:
+    """An object's members: a string's value, None for null, the text of anything else as it is written."""
+
+    def blanks(at: int) -> int:
+        found = _BLANKS.match(text, at)
+        assert found is not None
+        return found.end()
+
+    def expect(what: str, at: int) -> int:
+        if text[at : at + 1] != what:
+            raise FileFault(line, at + 1, f"expected {what!r}: a line is one JSON object.")
+        return blanks(at + 1)
+
+    record: dict[str, Cell] = {}
+    at = expect("{", blanks(0))
+    while text[at : at + 1] != "}":
+        if record:
+            at = expect(",", at)
+        begin = at
+        try:
+            if text[at : at + 1] != '"':
+                raise json.JSONDecodeError("", text, at)
+            name, at = scanstring(text, at + 1, True)
+            at = expect(":", blanks(at))
+            value, end = _DECODER.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise FileFault(line, error.pos + 1, "it isn't JSON.") from None
+        except (ValueError, RecursionError):
+            raise FileFault(line, at + 1, "NaN, Infinity and endless nesting aren't JSON's.") from None
+        if not name or name in record:
+            raise FileFault(line, begin + 1, f"the name '{name}' stands there twice." if name else "a name is empty.")
+        cell = value if isinstance(value, str) else None if value is None else Raw(text[at:end])
+        for part in (name, cell):
+            if part and ("\0" in part or _LONE.search(part)):
+                raise FileFault(line, begin + 1, "a NUL or half of a character, which PostgreSQL can't hold.")
+        record[name] = cell
+        at = blanks(end)
+    if (end := blanks(at + 1)) != len(text):
+        raise FileFault(line, end + 1, "something follows the object: a line is one JSON object.")
+    return record
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
+    """The lines of a file, each with its end. A line ends with LF; a CR before it belongs to that end."""
+    pieces = _pieces(chunks)
+    start = next(pieces, b"")
+    codec = ENCODINGS[encoding]
+    for mark, marked in MARKS.items():
+        if start.startswith(mark) and codec in ("", marked):
+            codec, start = marked, start[len(mark) :]
+    if not codec:
+        raise FileFault(1, 1, "it doesn't begin with UTF-16's byte order mark; declare utf-16-le or utf-16-be.")
+    decoder = codecs.getincrementaldecoder(codec)()
+    number, rest = 0, ""
+    for piece, final in chain(((piece, False) for piece in chain([start], pieces)), [(b"", True)]):
+        try:
+            text = rest + decoder.decode(piece, final)
+        except UnicodeDecodeError as error:
+            seen = rest + error.object[: error.start].decode(codec)
+            line, column = number + seen.count("\n") + 1, len(seen) - seen.rfind("\n")
+            byte = error.object[error.start]
+            raise FileFault(line, column, f"the byte 0x{byte:02X} can't be decoded as {encoding}.") from None
+        if "\0" in text:
+            seen = text[: text.index("\0")]
+            line, column = number + seen.count("\n") + 1, len(seen) - seen.rfind("\n")
+            raise FileFault(line, column, "a NUL, which PostgreSQL's text can't hold.")
+        *lines, rest = text.split("\n")
+        for line_text in lines:
+            number += 1
+            yield line_text + "\n"
+        if len(rest) > LONGEST_LINE:
+            raise FileFault(number + 1, None, "the line is longer than 16 MiB; is this the file's encoding?")
+    if rest:
+        yield rest
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Small pieces, so that memory is flat; the first one holds a whole byte order mark."""
+    start = b""
+    for chunk in chunks:
+        if len(start) < 4:
+            start += chunk
+            continue
+        for at in range(0, len(start), PIECE):
+            yield start[at : at + PIECE]
+        start = chunk
+    for at in range(0, len(start), PIECE):
+        yield start[at : at + PIECE]
+
+
+# What a cell is to PostgreSQL
+
+
+def takes(found: str, declared: str) -> bool:
+    """Whether a column that was found to be of a type may be declared as another one: any may be text."""
+    return declared in (found, "text") or (found, declared) == ("integer", "decimal")
+
+
+def converter(type_: str, dialect: Dialect) -> Callable[[str], str]:
+    """What makes of a cell what PostgreSQL reads as a value of the declared type."""
+    if dialect.format == "jsonl":
+        return _as_json if type_ == "json" else str
+    if type_ == "decimal" and dialect.decimal != ".":
+        return lambda cell: cell.replace(dialect.decimal, ".")
+    if type_ == "date" and dialect.date != "YYYY-MM-DD":
+        at = {part: slice(dialect.date.index(part), dialect.date.index(part) + len(part)) for part in DATE_PARTS}
+        return lambda cell: f"{cell[at['YYYY']]}-{cell[at['MM']]}-{cell[at['DD']]}"
+    return str
+
+
+DATE_PARTS = ("YYYY", "MM", "DD")
+
+COLUMN_TYPES = {
+    "text": "text",
+    "integer": "int8",
+    "decimal": "numeric",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "timestamp",
+    "json": "json",
+}
+"""The types a file's column is found to be of, and PostgreSQL's names for them."""
+
+
+def _as_json(cell: str) -> str:
+    return cell if isinstance(cell, Raw) else json.dumps(cell, ensure_ascii=False)

@@ -1,0 +1,105 @@
+"""A file as a PostgreSQL relation: a table in Leaseway's own database, for one job and claim, there for one export."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import batched
+from typing import Any
+
+from chalicelib.db import Database, DatabaseAway, Row
+from chalicelib.engine import Leased
+from chalicelib.exports.errors import SourceError
+from chalicelib.exports.files import COLUMN_TYPES, Cell, Dialect, FileFault, Reading, converter, takes
+from chalicelib.exports.formats import Column, quoted
+from chalicelib.exports.relation import Relation
+from chalicelib.exports.storage import Store
+
+BATCH = 5_000
+"""Records of one COPY: a transaction that takes a moment, and between two of them the lease is extended."""
+
+STATEMENT_TIMEOUT = 3600
+"""Seconds for one file's COPY out of the table; the functions' own time-out is made for short statements."""
+
+TABLE = re.compile(r"job_[0-9a-f]{32}_[0-9]+")
+
+
+@contextmanager
+def staged(
+    job: Leased[Any], db: Database, dsn: str, store: Store, source: Row, columns: Sequence[Column]
+) -> Iterator[Relation]:
+    """The source's file as a relation with the columns that are published; it is dropped at the end, or by cleanup.
+
+    Raises SourceError where the file lacks a column, has it of another type, or isn't the one that was registered.
+    """
+    file, dialect = source["file"], Dialect(**source["file"]["dialect"])
+    types = {column["name"]: column["type"] for column in file["columns"]}
+    for column in columns:
+        if column.source not in types or not takes(types[column.source], column.type):
+            raise SourceError("source_changed", relation=source["name"], column=column.source)
+    table = f"job_{job.id.hex}_{job.claim_id}"
+    job.note("staging", {"table": table})
+    try:
+        declared = ", ".join(f"c{n} {COLUMN_TYPES[column.type]}" for n, column in enumerate(columns))
+        # Unlogged: a crash of the server empties it, which the number of exported records shows.
+        db.run(f"create unlogged table staging.{table} ({declared})")
+        _fill(job, db, store, source, dialect, columns, table)
+        yield Relation(
+            connection_dsn=dsn,
+            relation=f"staging.{table}",
+            query=None,
+            columns=[Column(column.name, column.type, f"c{n}") for n, column in enumerate(columns)],
+            statement_timeout=STATEMENT_TIMEOUT,
+            name=source["name"],
+        )
+    finally:
+        with suppress(DatabaseAway):
+            drop(db, table)
+
+
+def drop(db: Database, table: str) -> None:
+    """Drop a staging table; one that isn't there is fine."""
+    if not TABLE.fullmatch(table):
+        raise ValueError(table)
+    db.run(f"drop table if exists staging.{quoted(table)}")
+
+
+def _fill(
+    job: Leased[Any],
+    db: Database,
+    store: Store,
+    source: Row,
+    dialect: Dialect,
+    columns: Sequence[Column],
+    table: str,
+) -> None:
+    file, read = source["file"], hashlib.sha256()
+
+    def chunks() -> Iterator[bytes]:
+        for chunk in store.read(file["key"]):
+            read.update(chunk)
+            yield chunk
+
+    takers = [(column.source, converter(column.type, dialect)) for column in columns]
+    count = 0
+    try:
+        for batch in batched(Reading(chunks(), dialect), BATCH, strict=False):
+            rows = [[_taken(record.get(name), take) for name, take in takers] for _, record in batch]
+            with db.transaction() as tx, tx.connection.cursor().copy(f"copy staging.{table} from stdin") as copy:
+                for row in rows:
+                    copy.write_row(row)
+            count += len(rows)
+            job.heartbeat(total=file["records"])
+    except FileFault:
+        raise _another_file(source) from None
+    if (count, read.hexdigest()) != (file["records"], file["sha256"]):
+        raise _another_file(source)
+
+
+def _taken(cell: Cell, take: Callable[[str], str]) -> str | None:
+    return None if cell is None else take(cell)
+
+
+def _another_file(source: Row) -> SourceError:
+    """What the object holds isn't what was read when it was registered."""
+    return SourceError("source_changed", relation=source["name"])

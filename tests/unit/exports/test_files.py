@@ -1,0 +1,364 @@
+"""Files as an office writes them: the dialect that is found, the types, and the place of whatever doesn't fit."""
+
+import codecs
+import hashlib
+
+import pytest
+
+from chalicelib.exports.dialects import Undecided, look
+from chalicelib.exports.files import Dialect, FileFault, Raw, Reading, converter, takes
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="data.csv", encoding="utf-8"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+        return path
+
+    return write
+
+
+def types(seen):
+    return {column.name: column.type for column in seen.columns}
+
+
+def records(content, **dialect):
+    content = content if isinstance(content, bytes) else content.encode()
+    return [dict(record) for _, record in Reading([content], Dialect(**dialect))]
+
+
+# Found and shown
+
+
+TREES = 'Nr;Art;Höhe;gepflanzt\r\n1;Bergahorn;12,5;01.04.1987\r\n2;"Linde; groß";8,0;15.11.2003\r\n3;;;\r\n'
+
+
+def test_an_offices_csv_is_read_as_it_was_meant(file):
+    path = file(TREES, encoding="cp1252")
+
+    seen = look(path, {})
+
+    assert seen.dialect == Dialect(encoding="windows-1252", delimiter=";", decimal=",", date="DD.MM.YYYY")
+    assert types(seen) == {"Nr": "integer", "Art": "text", "Höhe": "decimal", "gepflanzt": "date"}
+    assert [column.nulls for column in seen.columns] == [0, 1, 1, 1]
+    assert seen.records == 3
+    assert (seen.bytes, seen.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        (TREES.encode(), "utf-8"),
+        (codecs.BOM_UTF8 + TREES.encode(), "utf-8"),
+        (TREES.encode("utf-16"), "utf-16"),
+        (codecs.BOM_UTF16_BE + TREES.encode("utf-16-be"), "utf-16"),
+        (TREES.encode("utf-16-le"), "utf-16-le"),
+        (TREES.encode("utf-16-be"), "utf-16-be"),
+        (TREES.replace("groß", "groß “alt” – €").encode("cp1252"), "windows-1252"),
+        (TREES.encode("latin-1"), "windows-1252"),  # the same bytes
+        (b"a;b\n1;2\n", "utf-8"),
+    ],
+)
+def test_the_encoding_is_found_and_a_mark_is_no_part_of_the_header(file, content, encoding):
+    seen = look(file(content), {})
+
+    assert seen.dialect.encoding == encoding
+    assert seen.columns[0].name in ("Nr", "a")
+    assert seen.dialect.delimiter == ";"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("iso-8859-2", "Łódź i Żyrardów nad rzeką, ulica Święty Krzyż, gęś"),
+        ("iso-8859-2", "Příliš žluťoučký kůň úpěl ďábelské ódy, Náměstí Míru"),
+        ("iso-8859-5", "Москва, улица Ленина, деревья и кустарники города"),
+        ("iso-8859-7", "Αθήνα, οδός Ερμού, δέντρα και θάμνοι της πόλης"),
+        ("windows-1252", "Müllerstraße groß Grüße, Äpfel und Öl"),
+        ("windows-1252", "Forêt, château, garçon, élève à l'école naïve"),
+        ("windows-1252", "Malmö, Åre, träd och buskar på ängen"),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 30])
+def test_another_encoding_of_one_byte_a_character_is_found_by_its_letters(file, encoding, text, rows):
+    path = file("id;text\n" + "".join(f"{n};{text}\n" for n in range(rows)), encoding=encoding)
+
+    assert look(path, {}).dialect.encoding == encoding
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "iso-8859-15", "windows-1252", "iso-8859-7"])
+def test_a_declared_encoding_is_taken(file, encoding):
+    path = file("a;b\n1;§\n".encode("latin-1"))
+
+    assert look(path, {"encoding": encoding}).dialect.encoding == encoding
+
+
+@pytest.mark.parametrize("delimiter", [";", ",", "\t", "|"])
+def test_the_delimiter_is_the_one_that_gives_every_row_as_many_cells(file, delimiter):
+    rows = [["id", "text", "n"], ["1", '"a, b; c"', "2"], ["2", "x y", "3"]]
+    path = file("\n".join(delimiter.join(row) for row in rows))
+
+    assert look(path, {}).dialect.delimiter == delimiter
+
+
+def test_two_delimiters_that_fit_alike_are_for_the_operator_to_tell(file):
+    with pytest.raises(Undecided, match="--delimiter"):
+        look(file("a;b,c\n1;2,3\n"), {})
+
+    assert look(file("a;b,c\n1;2,3\n"), {"delimiter": ";"}).columns[1].name == "b,c"
+
+
+def test_a_single_column_needs_no_delimiter(file):
+    assert types(look(file("name\nx\ny z\n"), {})) == {"name": "text"}
+
+
+def test_single_quotes_are_found(file):
+    seen = look(file("'a';'b'\n'x;y';'it''s'\n"), {})
+
+    assert seen.dialect.quote == "'"
+    assert types(seen) == {"a": "text", "b": "text"}
+
+
+def test_titles_above_the_header_are_skipped_and_counted(file):
+    seen = look(file("Baumkataster 2024\n\nStand: Mai;;\na;b;c\n1;2;3\n4;5;6\n"), {})
+
+    assert seen.dialect.skip == 3
+    assert seen.records == 2
+    assert types(seen) == dict.fromkeys("abc", "integer")
+
+
+# Typed only if every cell comes back letter by letter
+
+
+@pytest.mark.parametrize(
+    ("cells", "type_"),
+    [
+        (["1", "-2", "0", "9223372036854775807", "-9223372036854775808"], "integer"),
+        (["9223372036854775808"], "decimal"),
+        (["01067", "10115"], "text"),  # postcodes
+        (["+1"], "text"),
+        (["-0"], "text"),
+        (["1 000"], "text"),
+        (["1", "1.50"], "decimal"),
+        (["1.", "2.5"], "text"),
+        ([".5"], "text"),
+        (["-0.0"], "text"),
+        (["1e5"], "text"),
+        (["NaN"], "text"),
+        (["٣"], "text"),  # a digit elsewhere
+        (["1.500", "20.300"], "text"),  # thousands or decimals: nobody can tell
+        (["1.500", "20.3"], "decimal"),
+        (["true", "false"], "boolean"),
+        (["TRUE"], "text"),
+        (["ja", "nein"], "text"),
+        (["2024-02-29", "0001-01-01"], "date"),
+        (["2024-02-30"], "text"),
+        (["2024-2-9"], "text"),
+        (["2024-02-29T23:59:59", "2024-01-01T00:00:00"], "timestamp"),
+        (["2024-02-29T23:59:59", "2024-01-01 00:00:00"], "text"),
+        (["2024-01-01T24:00:00"], "text"),
+        (["2024-01-01T10:00:00Z"], "text"),
+        (["", ""], "text"),
+        (["5", "", "7"], "integer"),
+        (["5", "n/a"], "text"),
+        ([" 5"], "text"),
+    ],
+)
+def test_a_columns_type(file, cells, type_):
+    assert types(look(file("x\tc\n" + "".join(f"k\t{cell}\n" for cell in cells)), {}))["c"] == type_
+
+
+def test_dates_that_two_formats_fit_stay_text_until_one_is_declared(file):
+    path = file("a;b\n01/02/2024;x\n03/04/2024;y\n")
+
+    assert types(look(path, {}))["a"] == "text"
+    assert types(look(path, {"date": "DD/MM/YYYY"}))["a"] == "date"
+    assert types(look(file("a;b\n01/02/2024;x\n31/04/2024;y\n30/04/2024;y\n"), {}))["a"] == "text"  # no 31 April
+    assert look(file("a;b\n01/02/2024;x\n30/04/2024;y\n"), {}).dialect.date == "DD/MM/YYYY"
+
+
+def test_one_decimal_mark_holds_for_the_file(file):
+    path = file("a;b;c\n1,5;2,5;1.5\n")
+
+    seen = look(path, {})
+    assert (seen.dialect.decimal, types(seen)) == (",", {"a": "decimal", "b": "decimal", "c": "text"})
+    assert types(look(path, {"decimal": "."})) == {"a": "text", "b": "text", "c": "decimal"}
+    undecided = look(file("a;b\n1,5;1.5\n"), {})
+    assert (undecided.dialect.decimal, set(types(undecided).values())) == ("", {"text"})
+
+
+def test_a_declared_mark_decides_what_looks_like_thousands(file):
+    assert types(look(file("a;b\n1.500;x\n"), {"decimal": "."}))["a"] == "decimal"
+
+
+def test_a_declared_date_format_may_look_like_a_number(file):
+    path = file("day;n\n20240229;1\n20241231;2\n")
+
+    assert types(look(path, {})) == {"day": "integer", "n": "integer"}
+    assert types(look(path, {"date": "YYYYMMDD"})) == {"day": "date", "n": "integer"}
+    assert types(look(file("day;n\n20240229;1\n20241331;2\n"), {"date": "YYYYMMDD"}))["day"] == "integer"
+
+
+def test_null_is_an_empty_cell_or_what_is_declared_and_a_quoted_empty_cell_is_a_text():
+    assert records('a,b\n,""\n"x",NA\n') == [{"a": None, "b": ""}, {"a": "x", "b": "NA"}]
+    assert records('a,b\n,""\n"x",NA\n', null="NA") == [{"a": None, "b": ""}, {"a": "x", "b": None}]
+    assert records("a,b\n,x\n", quote="") == [{"a": None, "b": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "dialect", "cell", "value"),
+    [
+        ("decimal", {"decimal": ","}, "-1,50", "-1.50"),
+        ("text", {"decimal": ","}, "1,5", "1,5"),
+        ("date", {"date": "DD.MM.YYYY"}, "29.02.2024", "2024-02-29"),
+        ("date", {"date": "YYYYMMDD"}, "20240229", "2024-02-29"),
+        ("date", {}, "2024-02-29", "2024-02-29"),
+        ("json", {"format": "jsonl"}, "a", '"a"'),
+        ("json", {"format": "jsonl"}, Raw("[1.50]"), "[1.50]"),
+        ("text", {"format": "jsonl"}, Raw("1.50"), "1.50"),
+    ],
+)
+def test_a_cell_as_postgresql_takes_it(type_, dialect, cell, value):
+    assert converter(type_, Dialect(**dialect))(cell) == value
+
+
+def test_any_column_may_be_declared_as_text_and_whole_numbers_as_decimal():
+    assert takes("integer", "integer")
+    assert takes("integer", "decimal")
+    assert takes("date", "text")
+    assert not takes("text", "integer")
+    assert not takes("decimal", "integer")
+
+
+# What doesn't fit is named
+
+
+@pytest.mark.parametrize(
+    ("content", "declared", "line", "column"),
+    [
+        ("a;b\n1;2\n3;gr\xfcn\n".encode("latin-1"), {"encoding": "utf-8"}, 3, 5),
+        (b"a;b\n1;\x81\n", {"encoding": "windows-1252"}, 2, 3),
+        (b"a;b\n1;\xae\n", {"encoding": "iso-8859-7"}, 2, 3),
+        ("a;ü\n".encode() + b"\xc3", {}, 2, 1),
+        (codecs.BOM_UTF16_LE + "a;b\n1;2\n".encode("utf-16-le") + b"\x00\xd8x\x00", {}, 3, 1),
+        ("a;b\n1;2\n", {"encoding": "utf-16"}, 1, 1),
+        ("a;b\n1;2\n1;2;3\n", {}, 3, 3),
+        ("a;b;c\n1;2;3\n1;2\n", {}, 3, 3),
+        ('a;b\n"x\ny";2\n1;2;3\n', {}, 4, 3),
+        ("a;b\n1;2\n\n3;4\n", {}, 3, 1),
+        ("a;;c\n1;2;3\n", {}, 1, 2),
+        ("a;b\n", {"skip": 2}, 3, 1),
+        ("", {}, 1, 1),
+        ("a;b;a\n1;2;3\n", {}, 1, 3),
+        ("x\na;b; b \n1;2;3\n", {}, 2, 3),
+        ("a;b\n1;x\0y\n", {}, 2, 4),
+        ('a;b\n1;"x\n', {}, 2, None),
+        ('a;b\n1;"x"y\n', {}, 2, None),
+        ("a;b\n1;x\ry\n", {}, 2, None),
+    ],
+)
+def test_a_fault_has_its_line_and_column(file, content, declared, line, column):
+    with pytest.raises(FileFault) as raised:
+        look(file(content), {"delimiter": ";", **declared})
+
+    assert (raised.value.line, raised.value.column) == (line, column)
+    assert str(raised.value).startswith(f"Line {line}")
+
+
+def test_a_broken_byte_in_a_file_of_utf_8_is_not_read_as_another_encoding(file):
+    content = b"a;b\n" + "".join(f"{n};Bäume und Sträucher\n" for n in range(100)).encode() + b"x;\xfc\n"
+
+    with pytest.raises(FileFault, match="0xFC can't be decoded as utf-8") as raised:
+        look(file(content), {})
+    assert (raised.value.line, raised.value.column) == (102, 3)
+
+
+def test_the_last_byte_is_read_too(file):
+    rows = "".join(f"{n};Baum {n}\n" for n in range(200_000))
+
+    assert look(file("n;name\n" + rows), {}).records == 200_000
+    with pytest.raises(FileFault) as raised:
+        look(file("n;name\n" + rows + "x;y;z\n"), {})
+    assert raised.value.line == 200_002
+    assert types(look(file("n;name\n" + rows + "x;y\n"), {}))["n"] == "text"
+
+
+def test_blank_lines_at_the_end_are_nothing(file):
+    assert look(file("a;b\n1;2\n\n\n"), {}).records == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_pieces_may_end_anywhere(size, encoding):
+    content = TREES.encode(encoding)
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    dialect = Dialect(encoding="utf-16" if encoding == "utf-16" else "utf-8", delimiter=";")
+
+    assert [record["Art"] for _, record in Reading(pieces, dialect)] == ["Bergahorn", "Linde; groß", None]
+
+
+# JSON Lines
+
+
+def test_json_lines_keep_every_digit_and_know_strings_from_numbers(file):
+    path = file(
+        '{"id": 1, "plz": "01067", "h": 1.50, "ok": true, "tags": ["a", 0.10], "day": "2024-02-29", "mix": 1}\n'
+        '{"id": 2, "h": 12345678901234567890.123456789, "ok": null, "mix": "x", "late": "\\u00fc"}\n',
+        "trees.jsonl",
+    )
+
+    seen = look(path, {})
+
+    assert (seen.dialect.as_json(), seen.records) == ({"format": "jsonl", "encoding": "utf-8"}, 2)
+    assert types(seen) == {
+        "id": "integer",
+        "plz": "text",
+        "h": "decimal",
+        "ok": "boolean",
+        "tags": "json",
+        "day": "date",
+        "mix": "json",
+        "late": "text",
+    }
+    assert {column.name: column.nulls for column in seen.columns}["ok"] == 1
+    first, second = records(path.read_bytes(), format="jsonl")
+    assert (first["h"], first["tags"], second["h"]) == ("1.50", '["a", 0.10]', "12345678901234567890.123456789")
+    assert second["late"] == "ü"
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        ("[1]", 1),
+        ('{"a": 1', 8),
+        ('{"a": 1} x', 10),
+        ('{"a" 1}', 6),
+        ('{"a": 1 "b": 2}', 9),
+        ('{"a": 1, "a": 2}', 10),
+        ('{"": 1}', 2),
+        ('{"a": NaN}', 7),
+        ('{"a": 01}', 8),
+        ('{"a": "x\\u0000"}', 2),
+        ('{"a": "\\ud800"}', 2),
+        ('{"a": 1,}', 9),
+        ("{a: 1}", 2),
+        ('{"a": nope}', 7),
+    ],
+)
+def test_a_line_that_is_no_json_object_is_named(line, column):
+    with pytest.raises(FileFault) as raised:
+        records('{"a": 0}\n' + line + "\n", format="jsonl")
+
+    assert (raised.value.line, raised.value.column) == (2, column)
+
+
+def test_an_empty_line_between_objects_is_a_fault_and_at_the_end_nothing():
+    assert len(records('{"a": 0}\n{"a": 1}\n\n', format="jsonl")) == 2
+    with pytest.raises(FileFault, match="Line 2"):
+        records('{"a": 0}\n\n{"a": 1}\n', format="jsonl")
+
+
+def test_a_file_without_a_column_is_refused(file):
+    with pytest.raises(FileFault):
+        look(file("{}\n", "x.jsonl"), {})
