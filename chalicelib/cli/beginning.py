@@ -3,16 +3,21 @@
 import json
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 from chalicelib.datasets import registry
 from chalicelib.datasets.vocabularies import THEMES
-from chalicelib.exports import TYPES, Relation, SourceError
+from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
 from chalicelib.exports.relation import snapshot
+from chalicelib.exports.types import type_of
 
 from . import show
 from .local import administer
 from .remote import Refused
+
+if TYPE_CHECKING:
+    from chalicelib.db import Database
 
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
 
@@ -38,20 +43,8 @@ def begin(source_name: str) -> tuple[str, str]:
     source = registry.source(database, source_name)
     if source is None:
         raise Refused(f"There is no source {source_name}: see `leaseway source list`.")
-    connection = registry.connection(database, source["connection"])
-    assert connection is not None  # a foreign key holds it
-    address = os.environ.get(connection["secret"])
-    if not address:
-        raise Refused(f"{connection['secret']} isn't set here: set it as it is for the functions.")
-    relation = Relation(secured(address), source["relation"], source["query"], [], connection["statement_timeout"])
-    try:
-        with snapshot(relation) as seen:
-            described = seen.describe()
-            types = {name: _type(kind, category) for name, kind, category in described}
-            records, *filled = seen.filled([name for name, type_ in types.items() if type_])
-    except SourceError as error:
-        raise Refused(f"{_sentence(error)} [{error.code}: {show.details(error.details)}]") from error
-    values = dict(zip((name for name, type_ in types.items() if type_), filled, strict=True))
+    described, records, values = _file(source["file"]) if source["file"] else _relation(database, source)
+    types = {name: type_ for name, _, type_ in described}
     lines, refused = [], []
     for name, kind, _ in described:
         if types[name]:
@@ -71,8 +64,30 @@ def begin(source_name: str) -> tuple[str, str]:
     return form, told + (f"; left out, for their types: {', '.join(refused)}" if refused else "")
 
 
-def _type(kind: str, category: str) -> str | None:
-    return next((name for name, type_ in TYPES.items() if type_.takes(kind, category)), None)
+Described = tuple[list[tuple[str, str, str | None]], int, dict[str, int]]
+"""Columns (name, type at the source, type to declare), the records, and how many have a value in each."""
+
+
+def _file(file: dict[str, Any]) -> Described:
+    described = [(column["name"], column["type"], column["type"]) for column in file["columns"]]
+    return described, file["records"], {c["name"]: file["records"] - c["nulls"] for c in file["columns"]}
+
+
+def _relation(database: "Database", source: dict[str, Any]) -> Described:
+    connection = registry.connection(database, source["connection"])
+    assert connection is not None  # a foreign key holds it
+    address = os.environ.get(connection["secret"])
+    if not address:
+        raise Refused(f"{connection['secret']} isn't set here: set it as it is for the functions.")
+    relation = Relation(secured(address), source["relation"], source["query"], [], connection["statement_timeout"])
+    try:
+        with snapshot(relation) as seen:
+            described = [(name, kind, type_of(kind, category)) for name, kind, category in seen.describe()]
+            published = [name for name, _, type_ in described if type_]
+            records, *filled = seen.filled(published)
+    except SourceError as error:
+        raise Refused(f"{_sentence(error)} [{error.code}: {show.details(error.details)}]") from error
+    return described, records, dict(zip(published, filled, strict=True))
 
 
 def _missing(number: int) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chalicelib.db import Database
     from chalicelib.exports.check import Wanted
     from chalicelib.exports.dialects import Seen
+    from chalicelib.exports.sample import Looked
     from chalicelib.settings import Settings
 
 
@@ -153,6 +154,7 @@ def source() -> None:
       leaseway source register roads --connection warehouse --table public.roads
       leaseway source register busy-roads --connection warehouse --query 'select * from roads where traffic > 100'
       leaseway source upload trees trees-2026-11.csv
+      leaseway source check roads
       leaseway source list
     """
 
@@ -176,6 +178,72 @@ def source_register(name: str, connection_name: str, table: str | None, query: s
     _, database = administer()
     revision = register_source(database, name, connection_name, relation=table, query=query)
     click.echo(f"Source {name} is at revision {revision}.")
+
+
+@source.command("check")
+@click.argument("name")
+@machine
+def source_check(name: str, machine: bool) -> None:
+    """Read 100 records of the source NAME, and say what they are: columns, types, nulls, suspect characters.
+
+    A type that no column can be declared as is refused: exit code 1.
+
+    Example:
+      leaseway source check roads
+    """
+    from chalicelib.exports import SourceError
+    from chalicelib.exports.check import sentence
+
+    settings, database = administer()
+    try:
+        number, columns = _sample(settings, database, name)
+    except SourceError as error:
+        raise Refused(sentence(error)) from error
+    refused = [column for column in columns if column.type is None]
+    if machine:
+        show.as_json({"source": name, "records": number, "columns": [vars(column) for column in columns]})
+    else:
+        show.table(
+            ("column", "at the source", "declare it as", "nulls", "suspect characters"),
+            [
+                (
+                    column.name,
+                    column.found,
+                    column.type,
+                    show.amount(column.nulls),
+                    f"in {column.suspects}: {', '.join(column.characters)}" if column.suspects else None,
+                )
+                for column in columns
+            ],
+            "It has no columns.",
+        )
+        click.echo(f"\n{number} records were read.")
+        for column in refused:
+            click.echo(
+                f"! {column.name} is {column.found}, which isn't published: have a view or a query make it text."
+            )
+    if refused:
+        raise click.exceptions.Exit(1)
+
+
+def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int, list[Looked]]":
+    from chalicelib.datasets import registry
+    from chalicelib.exports import Relation, Store
+    from chalicelib.exports.address import secured
+    from chalicelib.exports.files import Dialect
+    from chalicelib.exports.sample import of_file, of_relation
+
+    found = registry.source(database, name)
+    if found is None:
+        raise Refused(f"There is no source {name}: see `leaseway source list`.")
+    if file := found["file"]:
+        types = {column["name"]: column["type"] for column in file["columns"]}
+        return of_file(Store.of(settings).read(file["key"]), Dialect(**file["dialect"]), types)
+    at = registry.connection(database, found["connection"])
+    assert at is not None  # a foreign key holds it
+    if not (dsn := os.environ.get(at["secret"])):
+        raise Refused(f"{at['secret']} isn't set here: set it as it is for the functions.")
+    return of_relation(Relation(secured(dsn), found["relation"], found["query"], [], at["statement_timeout"]))
 
 
 def _delimiter(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

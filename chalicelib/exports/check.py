@@ -1,6 +1,6 @@
 """A connection looked at before it is used: how it is reached, what its login may read, that it can't write."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import psycopg
@@ -50,7 +50,7 @@ def check(dsn: str, wanted: Iterable[Wanted]) -> Report:
         report.findings.append(str(error))
         return report
     except SourceError as error:
-        report.findings.append(f"It can't be reached: {_sentence(error)}")
+        report.findings.append(f"It can't be reached: {sentence(error)}")
         return report
     with connection:
         _look(connection, address, report)
@@ -98,13 +98,9 @@ def _read(address: str, wanted: Wanted, report: Report) -> None:
         report.sources.setdefault(wanted.source, f"reads {number} columns")
     except SourceError as error:
         report.sources[wanted.source] = error.code
-        report.findings.append(f"Source {wanted.source}: {_sentence(error)}")
+        report.findings.append(f"Source {wanted.source}: {sentence(error)}")
 
 
-def _sentence(error: SourceError) -> str:
-    return f"{codes.sentence(error.code)} ({named(error.details)})"
-
-
-def named(details: Mapping[str, object]) -> str:
-    """Details as people read them."""
-    return ", ".join(f"{name} {value}" for name, value in details.items())
+def sentence(error: SourceError) -> str:
+    """What went wrong, where, and what mends it."""
+    return f"{codes.sentence(error.code)} ({', '.join(f'{name} {value}' for name, value in error.details.items())})"

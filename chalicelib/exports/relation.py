@@ -291,6 +291,14 @@ class Source:
             counted = self._connection.execute(f"select count(*){values} from {self._from} as source").fetchone()
         return list(counted or [])
 
+    def first(self, names: Sequence[str], number: int) -> list[tuple[str | None, ...]]:
+        """These columns of the first records, each value as the server writes it."""
+        picked = ", ".join(f"source.{quoted(name)}::text" for name in names)
+        with self._blaming():
+            return self._connection.execute(
+                f"select {picked} from {self._from} as source limit {number}", binary=True
+            ).fetchall()
+
     def records(self, format_: str) -> Iterator[list[memoryview]]:
         """Batches of the rows of a file; an empty one while the server has none to give."""
         return self._copy(copy_statement(format_, self._columns, self._from))

@@ -52,3 +52,8 @@ TYPES = {
     "json": Type("json jsonb", json="{0}", order=('{0}::text collate "C"',), escaped=True),
     "binary": Type("bytea", "encode({0}, 'hex')"),
 }
+
+
+def type_of(name: str, category: str) -> str | None:
+    """The type that a source's column (its type's name and category in pg_type) may be declared as, if there is one."""
+    return next((declared for declared, type_ in TYPES.items() if type_.takes(name, category)), None)
