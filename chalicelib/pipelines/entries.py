@@ -30,6 +30,7 @@ def replace_entry(job: Leased[Any], tx: Sql, graph: str, ntriples: bytes, triple
     store = graph_store()
     try:
         store.replace(graph, ntriples, job.claim_id)
+        job.hold(tx)  # each request alone is shorter than the transaction may be idle, both together aren't
         held = store.held(graph)
     except StoreAway as error:
         raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error

@@ -41,6 +41,7 @@ def restore_graph(row: LedgerRow) -> None:
             content, count = version["documents"]["nt"].encode("ascii"), version["triples"]
         try:
             store.replace(graph, content, fence)
+            registry.lock_dataset(tx, row.locator["dataset"])  # not idle for longer than one request
             held = store.held(graph)
         except StoreAway as error:
             raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error

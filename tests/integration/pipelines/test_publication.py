@@ -339,6 +339,36 @@ def test_a_fence_from_a_newer_database_fails_with_its_remedy_and_restored_mends_
     assert office.engine.status(again).state == "PUBLISHED"
 
 
+def test_the_transaction_is_idle_for_one_request_to_the_store_and_never_for_two(
+    office, monkeypatch, admin_database_dsn
+):
+    asked = []
+    watcher = psycopg.connect(admin_database_dsn, autocommit=True)
+
+    def watched(name, act):
+        def ask(*args):
+            (since,) = watcher.execute(
+                "select state_change from pg_stat_activity where state = 'idle in transaction'"
+            ).fetchone()
+            asked.append((name, since))
+            return act(*args)
+
+        return ask
+
+    for name in ("replace", "held"):
+        monkeypatch.setattr(GraphStore, name, watched(name, getattr(GraphStore, name)))
+    add, registry.add_version = registry.add_version, lambda *_, **__: 1 / 0
+    try:
+        office.publish()  # fails after the replace, so that cleanup puts the entry back
+        office.run(16)
+    finally:
+        registry.add_version = add
+    watcher.close()
+
+    assert [name for name, _ in asked] == 4 * ["replace", "held"]
+    assert len({since for _, since in asked}) == 8, "the server would have ended a transaction of 2 × 20 s"
+
+
 def test_OD_88_a_500_of_the_store_is_waited_for_and_nothing_counts_as_published(office):
     before = os.environ["LEASEWAY_TRIPLE_STORE_UPDATE_URL"]
     office.point(LEASEWAY_TRIPLE_STORE_UPDATE_URL=os.environ["AWS_ENDPOINT_URL"] + "/no-store-but-a-500")
