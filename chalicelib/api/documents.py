@@ -73,8 +73,8 @@ def status_answer(call: Call, job: Job | Failure, status: int = 200) -> Response
     return response
 
 
-def accepted(call: Call, job: Job) -> Response:
-    """202: the job that does what was asked for, and where to look."""
+def accepted(call: Call, job: Job | Failure) -> Response:
+    """202: the job that does what was asked for, or did it when it was asked before, and where to look."""
     response = status_answer(call, job, 202)
     response.headers["Location"] = _links(call, job)["self"]
     return response

@@ -18,11 +18,12 @@ def register(api: Api) -> None:
     def post_publication(call: Call, dataset: str) -> Response:
         """Publish a dataset; 202 with the job that does it, which may be one that is active already.
 
-        With ``?accept_drop=true`` however few records there are.
+        With ``?accept_drop=true`` however few records there are. The same Idempotency-Key is the same publication.
         """
         accept_drop = flag(query(call.request, "accept_drop"), "accept_drop")
         no_members(json_object(call.request))
-        return accepted(call, pipelines.publish(call.engine, call.db, dataset, accept_drop=accept_drop).job)
+        key = call.idempotency({"accept_drop": accept_drop})
+        return accepted(call, pipelines.publish(call.engine, dataset, accept_drop=accept_drop, key=key))
 
     @api.route("/publications/{job}", "GET", role=Role.READER)
     def get_publication(call: Call, job: str) -> Response:

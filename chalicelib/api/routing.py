@@ -1,8 +1,9 @@
 """What every route has in common: whose token it is, what it reaches, and what an error looks like."""
 
 import json
+import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
@@ -12,8 +13,8 @@ from chalice.app import Chalice, CORSConfig, Request, Response
 
 from chalicelib import pipelines, telemetry
 from chalicelib.db import DatabaseAway
-from chalicelib.engine import Engine, Pause, Refusal, SubjectBusy
-from chalicelib.security import Principal, Role, Unauthorized, authenticate
+from chalicelib.engine import Engine, Idempotency, Pause, Refusal, SubjectBusy
+from chalicelib.security import Principal, Role, Unauthorized, authenticate, keyed_hash
 from chalicelib.settings import InvalidSettings, Settings
 
 from .problems import Problem, not_found, of_chalice
@@ -25,6 +26,8 @@ EVERY_ORIGIN = CORSConfig(
     max_age=86400,
 )
 """Public addresses are for every page's script; no cookie or other credential is ever looked at."""
+
+_KEY = re.compile(r"[!-~]{1,255}")
 
 AWAY_RETRY = 5
 """Seconds after which a caller may ask again while the database is away or busy."""
@@ -58,6 +61,21 @@ class Call:
     def header(self, name: str) -> str | None:
         """A header of the request."""
         return self.request.headers.get(name)
+
+    def idempotency(self, asked: Mapping[str, object]) -> Idempotency | None:
+        """By what an accepting request is known again, if it has an Idempotency-Key; `asked` is all that it says."""
+        key = self.header("idempotency-key")
+        if key is None:
+            return None
+        if not _KEY.fullmatch(key):
+            raise Problem("bad_request", "It must be 1 to 255 visible ASCII characters.", field="Idempotency-Key")
+        path = self.request.path.format(**self.request.uri_params or {})
+        return Idempotency(
+            principal=keyed_hash("idempotency-principal", self.principal.name),
+            route=f"{self.request.method} {path}",
+            key=keyed_hash("idempotency-key", key),
+            body=keyed_hash("idempotency-body", json.dumps(asked, sort_keys=True)),
+        )
 
     def url(self, path: str) -> str:
         """The absolute address of a path: under PUBLIC_URL, whatever the Host header says."""

@@ -18,7 +18,8 @@ def register(api: Api) -> None:
     def delete_version(call: Call, dataset: str, number: str) -> Response:
         """Withdraw a version; 202 with the job that does it, or did it: the same again is the same answer."""
         query(call.request)
-        return accepted(call, pipelines.withdraw(call.engine, call.db, dataset, version_number(number)))
+        key = call.idempotency({})
+        return accepted(call, pipelines.withdraw(call.engine, dataset, version_number(number), key=key))
 
     @api.route("/withdrawals/{job}", "GET", role=Role.READER)
     def get_withdrawal(call: Call, job: str) -> Response:

@@ -13,6 +13,7 @@ from .model import ClockDisagrees as ClockDisagrees
 from .model import Failure as Failure
 from .model import Finished as Finished
 from .model import Health as Health
+from .model import Idempotency as Idempotency
 from .model import Job as Job
 from .model import LeaseLost as LeaseLost
 from .model import LedgerRow as LedgerRow

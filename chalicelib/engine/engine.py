@@ -22,6 +22,7 @@ from .model import (
     Counts,
     Failure,
     Health,
+    Idempotency,
     Job,
     Outcome,
     Pause,
@@ -37,6 +38,9 @@ from .model import (
 from .refusals import refusing
 
 LONGEST_PAUSE_HOURS = 7 * 24
+
+KEY_LASTS = timedelta(days=7)
+"""How long the same Idempotency-Key is the same request."""
 
 
 class Engine:
@@ -107,6 +111,30 @@ class Engine:
             if active and not (coalesce and pipeline.coalesces and active["pipeline"] == pipeline.name):
                 raise SubjectBusy(active["id"], active["pipeline"])
             # The active job has ended between the statements: the place is free, or somebody else has it by now.
+
+    def once(self, key: Idempotency | None, accept: Callable[[Sql], Job]) -> Job | Failure:
+        """The job that `accept` gives in its transaction, or gave when the same was asked under the same key before.
+
+        Raises Refusal where something else was asked under that key, and what `accept` raises; then nothing is kept.
+        """
+        with self.db.transaction() as tx:
+            known = self._known(tx, key) if key else None
+            job = known or accept(tx)
+            if key and not known:
+                tx.run(sql.settle_key, job_id=job.id, principal=key.principal, route=key.route, key=key.key)
+        self.relay(inline_job=job.id)
+        return job
+
+    def _known(self, tx: Sql, key: Idempotency) -> Job | Failure | None:
+        taken = tx.run(sql.take_key, **asdict(key), lasts=KEY_LASTS)[0]
+        if taken["job_id"] is None:
+            return None
+        if taken["body"] != key.body:
+            raise Refusal("idempotency_mismatch", "Idempotency-Key")
+        if row := tx.one(sql.find_job, job_id=taken["job_id"]):
+            return rows.job(row)
+        failed = tx.one(sql.find_failure, job_id=taken["job_id"])
+        return rows.failure(failed) if failed else None  # purged: as if it had never been asked
 
     def relay(self, *, inline_job: UUID | None = None) -> int:
         """Send the wake-ups that are owed; with a job only its own, best effort: nothing that fails here is told."""

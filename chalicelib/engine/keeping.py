@@ -144,6 +144,6 @@ def clean_up(around: Surroundings, removers: Removers, counts: Counts) -> None:
         around.db.run(sql.forget_garbage if removed_before else sql.mark_removed, id=garbage.id)
         counts.add("forgotten" if removed_before else "removed")
     retention = timedelta(days=around.settings.retention_days)
-    for prune, what in ((sql.prune_events, "events"), (sql.prune_jobs, "jobs")):
+    for prune, what in ((sql.prune_events, "events"), (sql.prune_jobs, "jobs"), (sql.prune_keys, "keys")):
         while more() and (pruned := around.db.run(prune, retention=retention)):
             counts.add(f"pruned_{what}", len(pruned))

@@ -224,6 +224,19 @@ class Failure:
     status: Status = "failed"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Idempotency:
+    """By what a request is known again: keyed hashes of who asks, of the key and of what is asked; where, in plain.
+
+    The same for seven days is the same request; another body under the same key is refused.
+    """
+
+    principal: bytes
+    route: str
+    key: bytes
+    body: bytes
+
+
 @dataclass(frozen=True)
 class Accepted:
     """The job that does what was asked for; `created` is False when an active one does it already."""

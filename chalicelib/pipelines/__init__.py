@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from chalicelib.datasets import registry
-from chalicelib.db import Database, connect
-from chalicelib.engine import Accepted, Engine, Job, Refusal, SubjectBusy
+from chalicelib.db import Database, Sql, connect
+from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal, SubjectBusy
 from chalicelib.engine.sqs import SqsQueues
 from chalicelib.settings import Settings, settings
 
@@ -18,7 +18,6 @@ PIPELINES = {pipeline.name: pipeline for pipeline in (publication.publication, w
 
 REMOVERS = {
     "s3_object": "chalicelib.pipelines.export.removal:remove_object",
-    "staging": "chalicelib.pipelines.export.removal:drop_staging",
     "staging": "chalicelib.pipelines.export.removal:drop_staging",
     "export": "chalicelib.pipelines.publication.removal:remove_export",
     "graph": "chalicelib.pipelines.publication.removal:restore_graph",
@@ -42,30 +41,33 @@ def context() -> Context:
     return Context(settings(), db, Engine(db, PIPELINES, settings(), SqsQueues(settings())))
 
 
-def publish(engine: Engine, db: Database, dataset: str, *, accept_drop: bool = False) -> Accepted:
+def publish(
+    engine: Engine, dataset: str, *, accept_drop: bool = False, key: Idempotency | None = None
+) -> Job | Failure:
     """Accept a publication of the dataset as it is defined now, and try to wake a worker; SubjectBusy, Refusal."""
-    with db.transaction() as tx:
-        subject = publication.pin(tx, {"dataset": dataset, "accept_drop": accept_drop})
-        accepted = engine.accept("publication", subject, tx=tx)
-    engine.relay(inline_job=accepted.job.id)
-    return accepted
+    wanted = {"dataset": dataset, "accept_drop": accept_drop}
+    return engine.once(key, lambda tx: engine.accept("publication", publication.pin(tx, wanted), tx=tx).job)
 
 
-def withdraw(engine: Engine, db: Database, dataset: str, version: int) -> Job:
+def withdraw(engine: Engine, dataset: str, version: int, *, key: Idempotency | None = None) -> Job | Failure:
     """Accept a withdrawal of a version, and try to wake a worker; SubjectBusy, Refusal.
 
     The same again gets the same job: the active one, and the one that did it for ever after.
     """
     subject = withdrawal.WithdrawalSubject(dataset=dataset, version=version)
-    known = registry.version(db, dataset, version)
-    if known is None:
-        raise Refusal("not_found", "version", f"Dataset '{dataset}' has no version {version}.")
-    if known["withdrawn_by"] and (job := engine.job(known["withdrawn_by"])):
-        return job
-    try:
-        return engine.accept("withdrawal", subject).job
-    except SubjectBusy as busy:
-        job = engine.job(busy.active)
-        if job is None or job.subject != subject.model_dump():
-            raise
-        return job
+
+    def accept(tx: Sql) -> Job:
+        known = registry.version(tx, dataset, version)
+        if known is None:
+            raise Refusal("not_found", "version", f"Dataset '{dataset}' has no version {version}.")
+        if known["withdrawn_by"] and (job := engine.job(known["withdrawn_by"])):
+            return job
+        try:
+            return engine.accept("withdrawal", subject, tx=tx).job
+        except SubjectBusy as busy:
+            job = engine.job(busy.active)
+            if job is None or job.subject != subject.model_dump():
+                raise
+            return job
+
+    return engine.once(key, accept)

@@ -92,7 +92,7 @@ def call(http, method: str, path: str, token: str | None = None, body: Any = Non
 
 def publish(db, engine, clock, dataset="flights", **result):
     """A publication that has finished, without the triple store and object storage."""
-    job = pipelines.publish(engine, db, dataset).job
+    job = pipelines.publish(engine, dataset)
     leased = engine.claim("work", job=job.id, ask=uuid4(), lease=timedelta(seconds=60))
     with leased.transaction() as tx:
         locked = registry.lock_dataset(tx, dataset)
@@ -119,7 +119,7 @@ def publish(db, engine, clock, dataset="flights", **result):
 
 def withdraw(db, engine, dataset="flights", version=1):
     """A withdrawal that has finished, without the triple store and object storage."""
-    job = pipelines.withdraw(engine, db, dataset, version)
+    job = pipelines.withdraw(engine, dataset, version)
     leased = engine.claim("work", job=job.id, ask=uuid4(), lease=timedelta(seconds=60))
     with leased.transaction() as tx:
         registry.lock_dataset(tx, dataset)
@@ -131,7 +131,7 @@ def withdraw(db, engine, dataset="flights", version=1):
 
 def fail(db, engine, dataset="flights", code="source_denied", **details):
     """A publication that has failed for good."""
-    job = pipelines.publish(engine, db, dataset).job
+    job = pipelines.publish(engine, dataset)
     leased = engine.claim("work", job=job.id, ask=uuid4(), lease=timedelta(seconds=60))
     leased.fail(code, details)
     return job.id
@@ -149,7 +149,7 @@ def seed(db, engine, clock) -> Office:
     failed = fail(db, engine, "flatlands", relation="public.flights")
     clock.advance("1 hour")
     engine.set_schedule("dataset:flights", "publication", {"dataset": "flights"}, Cadence("day", "02:00", "UTC"))
-    active = pipelines.publish(engine, db, "flights").job.id
+    active = pipelines.publish(engine, "flights").id
     engine.pause("export", hours=1)
     engine.recover()
     engine.catch_up()

@@ -47,7 +47,7 @@ def test_with_the_recovery_rule_disabled_it_is_503_with_the_reason(health, engin
 def test_a_job_past_its_bound_is_503(health, engine, database, clock):
     register_source(database)
     define(database)
-    pipelines.publish(engine, database, "flights")
+    pipelines.publish(engine, "flights")
     clock.advance("7 days")
 
     status, document = health()

@@ -70,7 +70,7 @@ class Office:
             return registry.put_definition(tx, "trees", Definition.parse(deepcopy(DEFINITION) | changes))[0]
 
     def publish(self, *, accept_drop: bool = False) -> UUID:
-        return pipelines.publish(self.engine, self.db, "trees", accept_drop=accept_drop).job.id
+        return pipelines.publish(self.engine, "trees", accept_drop=accept_drop).id
 
     def work(self) -> None:
         """All that is due now; a worker that is killed stays dead, and another one goes on."""

@@ -44,12 +44,12 @@ def test_one_export_at_a_time_and_the_others_wait_without_spending_an_attempt(of
         registry.put_definition(office.db, dataset, Definition.parse(deepcopy(DEFINITION)))
     running, most, real = [], [], steps.export
 
-    def watched(relation, formats, open_target, *, beat):
+    def watched(relation, *arguments, **more):
         running.append(relation)
         most.append(len(slots(office)))
         if len(most) == 1:  # while the first one runs, another worker takes up the next one
             office.engine.work_on("work", [], lambda: 900.0)
-        return real(relation, formats, open_target, beat=beat)
+        return real(relation, *arguments, **more)
 
     monkeypatch.setattr(steps, "export", watched)
     jobs = [pipelines.publish(office.engine, dataset).id for dataset in ("trees", "roads", "parks")]
