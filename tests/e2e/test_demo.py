@@ -157,8 +157,9 @@ def test_a_SIGKILL_of_everything_loses_nothing(
     before, schedules = answers(http, version), run("schedule", "list", "--json")
     next_version = max(versions(http)) + 1
     job = json.loads(run("publish", "flights", "--json"))["id"]
+    until = time.monotonic() + 120
     while json.loads(run("jobs", "list", "--pipeline", "export", "--status", "running", "--json")) == []:
-        pass  # until a worker owns the export; the command takes its time by itself
+        assert time.monotonic() < until, "no worker was seen to own the export"  # the command takes its time by itself
 
     kill_everything(stack)
     run("up")

@@ -22,7 +22,7 @@ def active(engine, key="parcel:a"):
 def test_T09_callers_that_race_a_finish_all_get_a_job_and_one_is_active(engine, dsn, settings, queues, round):
     first = engine.accept("delivery", Parcel(name="a")).job.id
     leased = take(engine, first)
-    start, over = Barrier(33), Event()
+    start, over = Barrier(34), Event()
     most = []
 
     def call(number):
@@ -36,6 +36,8 @@ def test_T09_callers_that_race_a_finish_all_get_a_job_and_one_is_active(engine, 
 
     def watch():
         database = Database(dsn)
+        database.one("select 1")
+        start.wait()
         while not over.is_set():
             most.append(database.one("select count(*) from engine.job where finished_at is null")["count"])
         database.close()

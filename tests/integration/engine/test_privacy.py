@@ -5,7 +5,7 @@ import time
 import psycopg
 import pytest
 
-from chalicelib.engine import Advance, Outage, PermanentFailure, Refusal, SubjectBusy, Wait
+from chalicelib.engine import Advance, Cadence, Outage, PermanentFailure, Refusal, SubjectBusy, Wait
 from tests.toy import Letter, Parcel, behaviour, crash, take, work
 
 PRIVATE = ["token-3f9a", "someone@example.org", "select secret", "/home/someone"]
@@ -118,7 +118,7 @@ def test_the_schema_refuses_a_second_unfinished_job_on_a_conflict_key(engine, da
 
 
 def scenario(engine, clock):
-    """Accept, work, wait, crash, recover, and what there is to see of it."""
+    """Accept, work, wait, crash, recover, start by schedule, and what there is to see of it."""
     seen = []
 
     def look(job):
@@ -142,12 +142,21 @@ def scenario(engine, clock):
     with pytest.raises(SubjectBusy):
         engine.accept("recall", Parcel(name="a"))
     engine.cancel(job)
+    began = clock.now()
+    daily = Cadence(every="day", at="09:30", zone="UTC")
+    clock.advance(engine.set_schedule("parcel:s", "delivery", {"name": "s"}, daily).next_due_at - began)
+    assert engine.catch_up() == {"started": 1}
+    schedule = engine.get_schedule("parcel:s")
+    seen.append([at - began for at in (schedule.last_due_at, schedule.next_due_at)])
+    look(schedule.last_job)
+    engine.cancel(schedule.last_job)
     return seen
 
 
 @pytest.mark.parametrize("skew", [-600, 600])
 def test_T14_a_workers_clock_ten_minutes_off_changes_nothing(engine, clock, monkeypatch, skew):
     true = scenario(engine, clock)
+    clock.set("2026-03-02 09:00:00+00")
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + skew)
     assert scenario(engine, clock) == true
