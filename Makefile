@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 PYTEST = .venv/bin/pytest
 
-.PHONY: help env demo demo-crash up down test unit integration e2e lint format clean
+.PHONY: help env demo demo-crash up down test unit integration e2e prove prove-long lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -33,6 +33,13 @@ integration: env ## the tests on PostgreSQL, Oxigraph and LocalStack, each alone
 
 e2e: env ## the tests on the whole stack
 	@$(PYTEST) tests/e2e
+
+prove: env ## proof that no job hangs and no two owners commit, in minutes: docs/proof.md
+	@$(PYTEST) tests/proof
+
+prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand
+	@PROVE=long $(PYTEST) tests/proof
+	@.venv/bin/python -m tests.proof.mutate
 
 lint: env ## style and docstrings, types, import contracts
 	@.venv/bin/ruff check --quiet .

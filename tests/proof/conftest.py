@@ -1,0 +1,71 @@
+"""One world for the whole proof, and the table at its end."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
+
+from chalicelib import telemetry
+from chalicelib.settings import Settings
+from tests.conftest import PUBLIC_URL, Clock
+from tests.proof import world as worlds
+from tests.proof.watch import Watch
+from tests.proof.world import World
+
+LONG = os.environ.get("PROVE") == "long"
+
+table: dict[str, dict[str, object]] = {}
+
+
+@pytest.fixture(scope="session")
+def world(session_database_dsn: str) -> Iterator[World]:
+    """An installation that lives as long as the proof; each run begins with `reset`."""
+    clock = Clock(session_database_dsn)
+    watch = Watch(session_database_dsn, worlds.CAP)
+    dsn = make_conninfo(session_database_dsn, options="-c role=leaseway_app -c lock_timeout=10s")
+    settings = Settings(
+        database_url=SecretStr(dsn), public_url=PUBLIC_URL, hash_key=SecretStr("proof"), catch_up_cap=worlds.CAP
+    )
+    made = World(dsn, clock, settings, watch)
+    worlds.watching.append(watch)
+    with pytest.MonkeyPatch.context() as quiet:
+        quiet.setattr(telemetry, "log", lambda event, **fields: None)  # a hundred thousand lines
+        yield made
+    worlds.watching.clear()
+    made.close()
+    watch.close()
+    clock.close()
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Iterator[dict[str, int]]:
+    """What this test counts; summed up by check, in the table at the end."""
+    counts: dict[str, int] = {}
+    began = time.monotonic()
+    yield counts
+    failed = getattr(request.node, "failed", False)
+    row = table.setdefault(request.node.path.stem.removeprefix("test_"), {"seconds": 0.0, "violations": 0})
+    for what, number in {**counts, "seconds": time.monotonic() - began, "violations": int(failed)}.items():
+        row[what] = row.get(what, 0) + number
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = (yield).get_result()
+    if report.when == "call" and report.failed:
+        item.failed = True
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if not table:
+        return
+    terminalreporter.section("what was proven")
+    for check, row in table.items():
+        counts = ", ".join(
+            f"{number:,} {what}" for what, number in row.items() if what not in ("seconds", "violations")
+        )
+        line = f"{check:<14} {counts:<70} {row['violations']} violations  {row['seconds']:6.1f} s"
+        terminalreporter.write_line(line)

@@ -1,0 +1,482 @@
+"""Whatever comes in whatever order, each step leaves every invariant standing, and in the end every job has ended."""
+
+import sys
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from chalicelib.db import DatabaseAway
+from chalicelib.engine import (
+    Advance,
+    Cadence,
+    Cancelled,
+    Finished,
+    Leased,
+    LeaseLost,
+    Outage,
+    PermanentFailure,
+    Refusal,
+    SubjectBusy,
+    Wait,
+)
+from tests import toy
+from tests.proof import world as worlds
+from tests.proof.conftest import LONG
+from tests.proof.watch import PRIVATE, Snapshot, require
+from tests.proof.world import REMOVERS, Died, World, disturb
+from tests.toy import Letter, Parcel
+
+EXAMPLES, STEPS = (20_000, 100) if LONG else (200, 50)
+
+names = st.sampled_from("ab")
+any_of = st.integers(0, 99)  # an index, taken modulo what is there
+
+
+def finish_with_version(leased: Leased[Any], keep: list[int]) -> None:
+    with leased.transaction() as tx:
+        leased.hold(tx)
+        leased.finish(tx, keep=keep, version=1)
+
+
+WRITES = {
+    "beat": lambda leased, keep: leased.heartbeat(force=True, records=1, total=9),
+    "require": lambda leased, keep: leased.require(200),
+    "save": lambda leased, keep: leased.save({"page": 1}),
+    "note": lambda leased, keep: leased.note("s3_object", {"key": f"{leased.state}/{leased.claim_id % 2}"}),
+    "advance": lambda leased, keep: leased.advance(following(leased), keep, {"by": leased.claim_id}, hand_over=False),
+    "hand over": lambda leased, keep: leased.advance(following(leased), keep, {}, hand_over=True),
+    "wait": lambda leased, keep: leased.wait(20, "export"),
+    "sit out": lambda leased, keep: leased.sit_out("source_unreachable", {}),
+    "retry": lambda leased, keep: leased.retry("internal_error", {}),
+    "fail": lambda leased, keep: leased.fail("source_denied", {}),
+    "complete": lambda leased, keep: leased.complete(keep, {"size": 1}),
+    "finish": finish_with_version,
+}
+GIVES_UP = {"hand over", "wait", "sit out", "retry", "fail", "complete", "finish"}
+KEEPS = {"advance", "hand over", "complete", "finish"}
+ENDS = {"complete", "finish"}
+
+
+def following(leased: Leased[Any]) -> str:
+    """The state after the lease's, or its own where there is none."""
+    return toy.PIPELINES[leased.pipeline].after(leased.state) or leased.state
+
+
+BEHAVIOURS = {
+    "advances": lambda leased: Advance(keep=[leased.note("s3_object", {"key": f"of {leased.state}"})], state="done"),
+    "waits": lambda leased: Wait(30, "export"),
+    "is out": lambda leased: raising(Outage("storage_unreachable")),
+    "breaks": lambda leased: 1 / 0,
+    "fails": lambda leased: raising(PermanentFailure("source_denied")),
+    "dies": lambda leased: (leased.note("s3_object", {"key": "half"}), raising(toy.Crash())),
+    "finishes": lambda leased: (finish_with_version(leased, []), Finished())[1],
+}
+
+
+def raising(error: BaseException) -> None:
+    raise error
+
+
+class Hand:
+    """A worker's hand on a job, and what is known of it without asking the database."""
+
+    def __init__(self, leased: Leased[Any], expires: datetime):
+        self.leased = leased
+        self.expires = expires
+        self.gone = False
+        self.noted: list[int] = []
+
+
+class Machine(RuleBasedStateMachine):
+    """Rules are what operators, callers, workers, networks and clocks do."""
+
+    world: World
+    counts: dict[str, int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world.reset()
+        self.engine, self.worker = self.world.engine, self.world.worker
+        self.watch, self.queues, self.clock = self.world.watch, self.world.queues, self.world.clock
+        self.hands: list[Hand] = []
+        self.kept: dict[int, str | None] = {}
+        """Ledger row to the step that keeps it, as the steps said."""
+        self.armed: tuple[str, int] | None = None
+        self.world.point = self.point
+        self.counts["runs"] = self.counts.get("runs", 0) + 1
+
+    # What goes wrong
+
+    def point(self, name: str, act: Any) -> Any:
+        if self.armed is None or name == "sqs":
+            return act()
+        mode, calls = self.armed
+        if calls:
+            self.armed = mode, calls - 1
+            return act()
+        self.armed = None
+        return disturb(mode, act)
+
+    @rule(
+        mode=st.sampled_from(["request lost", "reply lost", "killed before", "killed after"]), calls=st.integers(0, 4)
+    )
+    def something_breaks_at_one_of_the_next_calls(self, mode, calls):
+        self.armed = mode, calls
+
+    @rule(mood=st.sampled_from(["well", "well", "away", "lossy", "doubling", "silent", "partial"]))
+    def sqs_changes_its_mood(self, mood):
+        self.queues.mood = mood
+
+    @rule()
+    def storage_breaks_or_heals(self):
+        worlds.broken_removers = not worlds.broken_removers
+
+    @rule(by=st.sampled_from(["1 s", "1 s", "15 s", "61 s", "61 s", "6 min", "31 min", "7 h", "31 h", "31 days"]))
+    def time_passes(self, by):
+        self.clock.advance(by)
+
+    def go(self, act: Any, *allowed: type[BaseException]) -> Any:
+        """Do it as a process that may lose its database or its life; then look."""
+        broken = self.armed is not None
+        try:
+            return act()
+        except allowed:
+            return None
+        except (DatabaseAway, Died):
+            require(broken, "the database was away, but nothing had broken")
+            return None
+        finally:
+            self.look()
+
+    def look(self) -> Snapshot:
+        self.counts["steps"] = self.counts.get("steps", 0) + 1
+        armed, self.armed = self.armed, None
+        now = self.watch.look()
+        self.armed = armed
+        return now
+
+    # Callers
+
+    @rule(pipeline=st.sampled_from(["delivery", "delivery", "recall", "tour", "crawl"]), name=names, revision=any_of)
+    def accept(self, pipeline, name, revision):
+        subject = Parcel(name=name, revision=revision)
+        accepted = self.go(lambda: self.engine.accept(pipeline, subject), SubjectBusy)
+        require(accepted is None or str(accepted.job.id) in self.watch.seen, "an answer names a job nobody has seen")
+
+    @rule(name=names)
+    def accept_with_a_payload(self, name):
+        self.go(lambda: self.engine.accept("post", Parcel(name=name), request=Letter(text=PRIVATE)))
+
+    @precondition(lambda self: self.watch.last.unfinished())
+    @rule(which=any_of, revision=any_of)
+    def ask_again_for_what_is_at_work(self, which, revision):
+        jobs = [job for job in self.watch.last.unfinished().values() if job["pipeline"] == "delivery"]
+        if jobs:
+            subject = Parcel(name=jobs[which % len(jobs)]["subject"]["name"], revision=revision)
+            self.go(lambda: self.engine.accept("delivery", subject), SubjectBusy)
+
+    # Workers
+
+    def claimed(self, leased: Leased[Any] | None, asked: datetime, seconds: float) -> None:
+        if leased is None:
+            return
+        job = self.watch.last.jobs[str(leased.id)]
+        require(job["claim_id"] == leased.claim_id, "a claim that the row doesn't know:", job)
+        expires = min(self.clock.now() + timedelta(seconds=seconds), datetime.fromisoformat(job["deadline_at"]))
+        require(datetime.fromisoformat(job["locked_until"]) <= expires, "a lease longer than asked for:", job)
+        require(job["locked_until"] > asked.isoformat(), "a lease that is over:", job)
+        self.hands.append(Hand(leased, datetime.fromisoformat(job["locked_until"])))
+
+    @precondition(lambda self: self.queues.messages)
+    @rule(which=any_of, keep=st.booleans())
+    def a_message_arrives(self, which, keep):
+        """In any order; one that stays comes again."""
+        queue, job = self.queues.messages[which % len(self.queues.messages)]
+        if not keep:
+            self.queues.messages.remove((queue, job))
+        asked = self.clock.now()
+        leased = self.go(lambda: self.worker.claim(queue, job=job, ask=uuid4(), lease=timedelta(seconds=60)), LeaseLost)
+        self.claimed(leased, asked, 60)
+
+    @rule(queue=st.sampled_from(["work", "work", "work", "fetch"]), seconds=st.sampled_from([30, 60, 600]))
+    def a_worker_takes_what_is_due_and_asks_twice(self, queue, seconds):
+        ask, asked = uuid4(), self.clock.now()
+
+        def claim() -> Leased[Any] | None:
+            return self.worker.claim(queue, job=None, ask=ask, lease=timedelta(seconds=seconds))
+
+        leased = self.go(claim)
+        again = self.go(claim) if leased else None
+        self.claimed(leased, asked, seconds)
+        require(again is None or again.claim_id == leased.claim_id, "the same ask got another claim (invariant 5)")
+
+    def living(self, hand: Hand) -> bool:
+        return not hand.gone and self.clock.now() < hand.expires
+
+    def expected(self, hand: Hand, act: str) -> bool:
+        """Whether the write must arrive, as far as the claim goes; its job's own rules come on top."""
+        return self.living(hand) and not (act == "retry" and hand.leased.attempts >= 3)
+
+    @precondition(lambda self: any(self.living(hand) for hand in self.hands))
+    @rule(
+        which=any_of,
+        act=st.sampled_from([*WRITES, "note", "save", "advance", "advance", "complete"]),
+        keep=st.integers(0, 3),
+    )
+    def an_owner_writes(self, which, act, keep):
+        hands = [hand for hand in self.hands if self.living(hand)]
+        self.write(hands[which % len(hands)], act, keep)
+
+    @precondition(lambda self: any(not self.living(hand) for hand in self.hands))
+    @rule(which=any_of)
+    def a_stale_owner_replays_every_write(self, which):
+        hands = [hand for hand in self.hands if not self.living(hand)]
+        hand = hands[which % len(hands)]
+        self.armed = None
+        before = self.watch.look()
+        for act, write in WRITES.items():
+            hand.leased.finished = False
+            try:
+                write(hand.leased, [])
+            except (LeaseLost, StopIteration):
+                pass
+            except Cancelled:
+                raise AssertionError(f"a stale owner that does {act} hears of a cancellation") from None
+            else:
+                raise AssertionError(f"a stale owner that does {act} hears nothing of it")
+            require(self.watch.snapshot().rows() == before.rows(), "a stale write changed a row (invariant 3):", act)
+        self.look()
+
+    def write(self, hand: Hand, act: str, keep: int) -> None:
+        leased = hand.leased
+        job = self.watch.last.jobs[str(leased.id)]
+        cancelled = job["cancel_requested_at"] is not None
+        broken = self.armed is not None
+        state, kept = leased.state, hand.noted[:keep]
+        exhausted = act == "retry" and leased.attempts >= 3
+        if act in ("advance", "hand over") and following(leased) == state:
+            return
+        reply, lost, seconds = None, False, 60 if act != "require" else 201
+        try:
+            reply = WRITES[act](leased, kept)
+        except Cancelled:
+            require(cancelled, "an owner hears of a cancellation that nobody asked for:", act)
+            lost = True
+            cancelled_now = True
+        except (LeaseLost, DatabaseAway, Died) as error:
+            hand.gone = True
+            if isinstance(error, LeaseLost):
+                late = self.clock.now() >= hand.expires
+                require(broken or late or exhausted, "an owner was told that its lease is lost:", act, job)
+            else:
+                require(broken, "the database was away, but nothing had broken")
+            cancelled_now = False
+        else:
+            cancelled_now = False
+        now = self.look()
+        after = now.jobs.get(str(leased.id))
+        if lost and cancelled_now:
+            if act == "beat" or act == "require":
+                hand.expires = datetime.fromisoformat(after["locked_until"]) if after else self.clock.now()
+            return
+        if hand.gone:
+            # A write whose reply was lost for good may have arrived: the ledger is believed from here on.
+            for id, row in now.ledger.items():
+                self.kept[int(id)] = row["kept_by"]
+            return
+        self.note(hand, act, state, kept, reply, now)
+        if act in GIVES_UP:
+            hand.gone = True
+        elif act in ("beat", "require", "advance") and after:
+            expires = datetime.fromisoformat(after["locked_until"])
+            require(expires <= self.clock.now() + timedelta(seconds=seconds), "a lease longer than asked for:", after)
+            hand.expires = expires
+
+    def note(self, hand: Hand, act: str, state: str, kept: list[int], reply: object, now: Snapshot) -> None:
+        """What the ledger must say after a write that has arrived."""
+        job = str(hand.leased.id)
+        if act == "note":
+            hand.noted.append(int(reply))
+            self.kept.setdefault(int(reply), None)
+            require(str(reply) in now.ledger, "a note is not in the ledger:", reply)
+        if act in KEEPS:
+            for id, row in now.ledger.items():
+                if row["job_id"] == job and (int(id) in kept or self.kept.get(int(id)) == state):
+                    self.kept[int(id)] = state if int(id) in kept else None
+        if act in ENDS:
+            require(now.jobs[job]["finished_at"], "an owner was told that it has finished, but hasn't:", job)
+            for id, row in now.ledger.items():
+                if row["job_id"] == job:
+                    wanted = "kept" if self.kept.get(int(id)) else "garbage"
+                    require(row["status"] == wanted, "the ledger keeps what no step named, or the reverse:", row)
+        elif act not in ("fail",):
+            for id, row in now.ledger.items():
+                if row["job_id"] == job and row["status"] != "garbage":
+                    require(row["kept_by"] == self.kept.get(int(id)), "kept by another step than said:", row)
+
+    @rule(
+        doing=st.sampled_from(sorted(BEHAVIOURS)),
+        queue=st.sampled_from(["work", "work", "fetch"]),
+        left=st.sampled_from([20, 45, 300]),
+    )
+    def a_whole_invocation(self, doing, queue, left):
+        for pipeline in toy.PIPELINES.values():
+            for step in pipeline.steps:
+                toy.behaviour[step.state] = BEHAVIOURS[doing]
+        self.go(lambda: self.worker.work(queue, job=None, until=lambda: left), toy.Crash)
+        toy.behaviour.clear()
+        for id, row in self.watch.last.ledger.items():
+            self.kept[int(id)] = row["kept_by"]
+
+    @rule(doing=st.sampled_from(["waits", "advances", "is out"]))
+    def a_relay_during_which_a_worker_works(self, doing):
+        """The job that is being sent gives its claim back meanwhile, and owes a newer wake-up."""
+
+        def meanwhile() -> None:
+            self.queues.meanwhile = lambda: None
+            mood, self.queues.mood = self.queues.mood, "away"  # its own inline relay
+            for state in ("PACK", "LOAD", "FETCH_BACK", "READ", "CRAWL"):
+                toy.behaviour[state] = BEHAVIOURS[doing]
+            self.worker.work("work", job=None, until=lambda: 45)
+            self.queues.mood = mood
+            toy.behaviour.clear()
+
+        self.armed = None
+        self.queues.meanwhile = meanwhile
+        self.go(self.engine.relay)
+        self.queues.meanwhile = lambda: None
+        for id, row in self.watch.last.ledger.items():
+            self.kept[int(id)] = row["kept_by"]
+
+    # Scheduled functions
+
+    @rule()
+    def recovery(self):
+        quiet = self.armed is None
+        if self.go(self.engine.recover) is not None and quiet:
+            self.watch.after_recovery()
+
+    @rule()
+    def relay(self):
+        self.go(self.engine.relay)
+
+    @rule()
+    def cleanup(self):
+        self.go(lambda: self.engine.clean_up(removers=REMOVERS))
+
+    @rule()
+    def catch_up(self):
+        self.go(self.engine.catch_up)
+
+    # Operators
+
+    def pick(self, found: dict[str, Any], which: int) -> UUID:
+        return UUID(sorted(found)[which % len(found)])
+
+    @precondition(lambda self: self.watch.last.jobs)
+    @rule(which=any_of)
+    def cancel(self, which):
+        id = self.pick(self.watch.last.unfinished() or self.watch.last.jobs, which)
+        job = self.watch.last.jobs[str(id)]
+        outcome = self.go(lambda: self.engine.cancel(id))
+        if outcome == "cancelled":
+            require(str(id) in self.watch.last.failures, "a job that was cancelled is still there:", job)
+
+    @precondition(lambda self: self.watch.last.failures)
+    @rule(which=any_of)
+    def requeue(self, which):
+        id = self.pick(self.watch.last.failures, which)
+        failure = self.watch.last.failures[str(id)]
+        accepted = self.go(lambda: self.engine.requeue(id), Refusal)
+        if accepted:
+            require(accepted.created and accepted.job.subject == failure["subject"], "requeued as something else")
+            require(failure["pipeline"] != "post", "requeued without its payload")
+            named = self.watch.last.failures[str(id)]["requeued_as"]
+            require(named == str(accepted.job.id), "a failure doesn't name who took its place")
+
+    @precondition(lambda self: self.watch.last.failures)
+    @rule(which=any_of)
+    def purge(self, which):
+        id = self.pick(self.watch.last.failures, which)
+        self.watch.gone.add(str(id))
+        self.go(lambda: self.engine.purge(id))
+        if str(id) in self.watch.last.failures:
+            self.watch.gone.discard(str(id))
+
+    @precondition(lambda self: self.watch.last.jobs)
+    @rule(which=any_of)
+    def discard(self, which):
+        id = self.pick(self.watch.last.jobs, which)
+        if self.go(lambda: self.engine.discard(id)):
+            left = [row for row in self.watch.last.ledger.values() if row["job_id"] == str(id)]
+            require(all(row["status"] == "garbage" for row in left), "discarded, but kept:", left)
+
+    @rule(pipeline=st.sampled_from(["*", "delivery", "tour", "post"]), hours=st.sampled_from([0.01, 1, 30]))
+    def pause(self, pipeline, hours):
+        self.go(lambda: self.engine.pause(pipeline, hours=hours), Refusal)
+
+    @precondition(lambda self: self.watch.last.pauses)
+    @rule(which=any_of)
+    def resume(self, which):
+        pipeline = sorted(self.watch.last.pauses)[which % len(self.watch.last.pauses)]
+        self.go(lambda: self.engine.resume(pipeline))
+
+    @rule(
+        key=st.sampled_from("uvwxyz"), pipeline=st.sampled_from(["delivery", "delivery", "recall", "tour"]), name=names
+    )
+    def schedule(self, key, pipeline, name):
+        subject = {"name": f"{name}{key}", "revision": 1}
+        cadence = Cadence(every="day", at="02:00", zone="Europe/Berlin")
+        self.go(lambda: self.engine.set_schedule(key, pipeline, subject, cadence))
+
+    @precondition(lambda self: self.watch.last.schedules)
+    @rule(which=any_of)
+    def unschedule(self, which):
+        key = sorted(self.watch.last.schedules)[which % len(self.watch.last.schedules)]
+        self.go(lambda: self.engine.delete_schedule(key))
+
+    @rule(above=st.integers(0, 500))
+    def restored(self, above):
+        self.armed = None
+        following = self.engine.restored(above)
+        require(following > max(above, self.watch.last.fence), "a fence that was given may come again (invariant 4)")
+        self.look()
+
+    def teardown(self) -> None:
+        """Left alone, everything ends."""
+        self.armed = None
+        if sys.exc_info()[0] is None:
+            for key in self.watch.last.schedules:
+                self.engine.delete_schedule(key)
+            self.world.until_quiet()
+            require(all(fate.ended for fate in self.watch.seen.values()), "a job has not ended")
+            self.counts["jobs"] = self.counts.get("jobs", 0) + len(self.watch.seen)
+
+
+def explore(world: World, counts: dict[str, int], examples: int, steps: int, **more: Any) -> None:
+    """Run the machine; a violation is raised with the steps that lead to it."""
+
+    class Installed(Machine):
+        pass
+
+    Installed.world, Installed.counts = world, counts
+    run_state_machine_as_test(
+        Installed,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            **more,
+        ),
+    )
+
+
+def test_whatever_comes_in_whatever_order(world, figures):
+    # The short run is the same each time: what fails in it fails for everybody.
+    more = {"print_blob": True} if LONG else {"derandomize": True, "database": None}
+    explore(world, figures, EXAMPLES, STEPS, **more)
