@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import click
 import httpx
@@ -35,8 +36,11 @@ dataset_argument = click.argument("dataset", type=DatasetId())
 @dataset_argument
 @click.option("--wait", is_flag=True, help="Show progress until it has ended; a failure exits with 1.")
 @click.option("--accept-drop", is_flag=True, help="However few records there are: it is right so, this once.")
+@click.option(
+    "--key", help="For scripts: the same key within seven days is the same publication, whatever became of it."
+)
 @machine
-def publish(dataset: str, wait: bool, accept_drop: bool, machine: bool) -> None:
+def publish(dataset: str, wait: bool, accept_drop: bool, key: str | None, machine: bool) -> None:
     """Publish DATASET: a new version of its files and its catalogue entry.
 
     The server answers at once and does the work later. Where a publication of the dataset is active already, it is that
@@ -47,10 +51,17 @@ def publish(dataset: str, wait: bool, accept_drop: bool, machine: bool) -> None:
       leaseway publish flights --wait
       leaseway publish flights --wait --json > status.json
       leaseway publish flights --accept-drop
+      leaseway publish flights --key "nightly-$(date +%F)"
     """
     server = remote()
     accept = "true" if accept_drop else None
-    answer = server.ask("POST", f"/datasets/{dataset}/publications", json={}, accept_drop=accept)
+    answer = server.ask(
+        "POST",
+        f"/datasets/{dataset}/publications",
+        json={},
+        idempotency_key=key if key is not None else str(uuid4()),
+        accept_drop=accept,
+    )
     status = answer.json()
     if not wait:
         if machine:

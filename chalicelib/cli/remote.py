@@ -34,14 +34,26 @@ class Remote:
         accept = {"Accept": "application/json, application/problem+json"}
         self._http = httpx.Client(timeout=httpx.Timeout(30, connect=5), headers=accept)
 
-    def ask(self, method: str, path: str, *, json: object = None, **query: object) -> httpx.Response:
-        """Send one request; an answer that isn't a success is raised as a sentence."""
+    def ask(
+        self, method: str, path: str, *, json: object = None, idempotency_key: str | None = None, **query: object
+    ) -> httpx.Response:
+        """Send one request; an answer that isn't a success is raised as a sentence.
+
+        With a key it is the same request when it is sent again: where no answer came, it is, once.
+        """
         address = path if path.startswith(("http://", "https://")) else self.url + path
         # The token goes to this Leaseway alone, whatever address an answer hands out.
         headers = self._authorization if address.startswith(self.url + "/") else {}
         parameters = {name: str(value) for name, value in query.items() if value is not None}
+        if idempotency_key is not None:
+            headers = headers | {"Idempotency-Key": idempotency_key}
         try:
-            answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
+            try:
+                answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
+            except httpx.TransportError:
+                if idempotency_key is None:
+                    raise
+                answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
         except httpx.InvalidURL as error:
             raise click.UsageError(f"{address} is no address; one is https://data.example.org.") from error
         except httpx.TransportError as error:
@@ -52,7 +64,7 @@ class Remote:
 
     def get(self, path: str, **query: object) -> Any:
         """Read a JSON document."""
-        return self.ask("GET", path, **query).json()
+        return self.ask("GET", path, idempotency_key=None, **query).json()
 
     def follow(self, location: str, patience: float = 300) -> Iterator[dict[str, Any]]:
         """Yield the status of a job until it has finished, as often as the server likes to be asked.

@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 from chalicelib.cli import leaseway, remote
 
 JOB = "019ad0c2-0000-7000-8000-000000000001"
+NO_ANSWER = 0
+"""A status for the connection that breaks once the request has arrived."""
 Run = Callable[..., Result]
 
 
@@ -24,6 +26,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.answers: dict[str, list[tuple[int, Any, dict[str, str]]]] = defaultdict(list)
         self.asked: list[tuple[str, Any, str | None]] = []
+        self.keys: list[str | None] = []  # the Idempotency-Key of each
 
     def tell(self, request: str, body: Any = None, status: int = 200, **headers: str) -> None:
         self.answers[request].append((status, body, headers))
@@ -46,8 +49,12 @@ class Handler(BaseHTTPRequestHandler):
         sent = json.loads(raw) if raw and "json" in self.headers.get("Content-Type", "") else raw or None
         request = f"{self.command} {self.path}"
         self.server.asked.append((request, sent, self.headers.get("Authorization")))
+        self.server.keys.append(self.headers.get("Idempotency-Key"))
         told = self.server.answers[request]
         status, body, headers = (told.pop(0) if len(told) > 1 else told[0]) if told else (599, f"untold: {request}", {})
+        if status == NO_ANSWER:
+            self.close_connection = True
+            return
         text = b"" if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         for name, value in headers.items():

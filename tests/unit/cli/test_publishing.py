@@ -7,7 +7,7 @@ import pytest
 
 from chalicelib.cli import remote
 
-from .conftest import JOB, Run, Server, status
+from .conftest import JOB, NO_ANSWER, Run, Server, status
 
 PUBLICATIONS = "POST /datasets/flights/publications"
 LOOK = f"GET /publications/{JOB}"
@@ -330,6 +330,42 @@ def test_a_schedule_is_deleted(server: Server, run: Run) -> None:
     server.tell("DELETE /datasets/flights/schedule", status=204)
 
     assert run("schedule", "delete", "flights").exit_code == 0
+
+
+def test_an_answer_that_is_lost_is_asked_for_again_under_the_same_key(server: Server, run: Run) -> None:
+    server.tell(PUBLICATIONS, status=NO_ANSWER)
+    accepted(server)
+
+    assert run("publish", "flights").exit_code == 0
+    assert len(server.keys) == 2
+    assert len(set(server.keys)) == 1
+    run("publish", "flights")
+    assert server.keys[2] not in (None, server.keys[0])
+
+
+def test_who_never_answers_is_not_asked_for_ever(server: Server, run: Run) -> None:
+    server.tell(PUBLICATIONS, status=NO_ANSWER)
+
+    result = run("publish", "flights")
+
+    assert result.exit_code == 1
+    assert "Nobody answers" in result.stderr
+    assert len(server.asked) == 2
+
+
+def test_a_request_without_a_key_is_sent_once(server: Server, run: Run) -> None:
+    server.tell("GET /datasets/flights/status", status=NO_ANSWER)
+
+    assert run("status", "flights").exit_code == 1
+    assert server.keys == [None]
+
+
+def test_a_script_may_name_the_key(server: Server, run: Run) -> None:
+    accepted(server)
+
+    run("publish", "flights", "--key", "nightly-2026-11-29")
+
+    assert server.keys == ["nightly-2026-11-29"]
 
 
 WITHDRAWALS = "DELETE /datasets/flights/versions/3"
