@@ -247,6 +247,7 @@ class Definition(Document):
     formats: Annotated[list[Format], Field(min_length=1), AfterValidator(_distinct), AfterValidator(sorted)] = list(
         get_args(Format)
     )
+    csv_bom: Annotated[bool | None, AfterValidator(lambda wanted: wanted or None)] = None
     tier: Annotated[str, AfterValidator(_tier)] = "base"
     columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
     min_records: Annotated[int, Field(ge=0, le=10**15)] | None = None
@@ -296,6 +297,7 @@ _KINDS: Mapping[str, str] = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
     "float_type": "must be a number",
     "finite_number": "must be a number",
 }
@@ -312,6 +314,7 @@ _EXAMPLES: Mapping[str, str] = {
     "columns": 'the columns to publish, e.g. [{"name": "year", "type": "integer"}]',
     "type": f"one of {', '.join(get_args(ColumnType))}",
     "min_records": "the fewest records that may be published",
+    "csv_bom": "true begins the CSV with a byte order mark, for spreadsheets",
     "max_drop": "the largest part of the published records that may be missing at once, from 0 to 1",
 }
 

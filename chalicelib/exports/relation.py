@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - names are quoted by the server or by `quoted`, the query is an operator's
 
 import select
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -126,9 +127,16 @@ class Exported:
 
 
 def export(
-    relation: Relation, formats: Sequence[str], open_target: Callable[[str, str], Target], *, beat: Beat
+    relation: Relation,
+    formats: Sequence[str],
+    open_target: Callable[[str, str], Target],
+    *,
+    beat: Beat,
+    csv_bom: bool = False,
 ) -> Exported:
     """Write a relation in each format; ``open_target`` gets a format's name and media type when its turn comes.
+
+    With ``csv_bom`` the CSV begins with UTF-8's byte order mark, for spreadsheets that guess another encoding else.
 
     Raises:
         SourceError: the source is away, refuses, or isn't what the columns say.
@@ -152,6 +160,8 @@ def export(
                 format_ = FORMATS[name]
                 target = open_target(name, format_.media_type)
                 try:
+                    if csv_bom and name == "csv":
+                        target.write(BOM_UTF8)
                     target.write(format_.header)
                     rows = -format_.header_rows
                     for batch in source.records(name):

@@ -39,7 +39,7 @@ def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
         with failing(), staged(job, at.db, at.settings.dsn, storage(), source, columns) as relation:
             published = {column.source for column in columns}
             others = [column["name"] for column in source["file"]["columns"] if column["name"] not in published]
-            exported = _export(job, relation, definition.formats, others)
+            exported = _export(job, relation, definition, others)
             if exported.result["records"] != source["file"]["records"]:
                 raise SourceError("source_unreachable", relation=source["name"])
             return exported
@@ -56,7 +56,7 @@ def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
         if pause is not None:
             return Wait(pause, waiting_for="free_connection")
         with failing():
-            return _export(job, relation, definition.formats)
+            return _export(job, relation, definition)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def failing() -> Iterator[None]:
 
 
 def _export(
-    job: Leased[ExportSubject], relation: Relation, formats: Sequence[str], unpublished: Sequence[str] = ()
+    job: Leased[ExportSubject], relation: Relation, definition: Definition, unpublished: Sequence[str] = ()
 ) -> Advance:
     """Write the files; every object is in the ledger before it exists, and its key names job and claim."""
     store = storage()
@@ -87,7 +87,7 @@ def _export(
         rows.append(job.note("s3_object", {"key": key}))
         return store.open_upload(key, media_type)
 
-    exported = export(relation, formats, target, beat=job.heartbeat)
+    exported = export(relation, definition.formats, target, beat=job.heartbeat, csv_bom=bool(definition.csv_bom))
     job.heartbeat(force=True, records=exported.records, bytes=sum(file.bytes for file in exported.files))
     return Advance(
         keep=rows,

@@ -387,3 +387,23 @@ def test_a_source_in_another_encoding_gives_utf_8(make_source, tmp_path, encodin
 
     for name, read in READERS.items():
         assert read(contents[name]) == [{"t": "größe & ÿ"}], name
+
+
+@pytest.mark.parametrize("bom", [False, True])
+def test_OD_68_a_byte_order_mark_stands_in_the_csv_alone_and_only_if_it_is_wanted(source, tmp_path, bom):
+    source.run("create table open.t as select 1 as a, 'ä' as b")
+    columns = [Column("a", "integer", "a"), Column("b", "text", "b")]
+
+    exported = export(
+        Relation(source.dsn, "open.t", None, columns),
+        ["csv", "json", "xml"],
+        lambda name, _: LocalFile(tmp_path / name),
+        beat=quiet,
+        csv_bom=bom,
+    )
+
+    marked = {file.format: (tmp_path / file.format).read_bytes().startswith(b"\xef\xbb\xbf") for file in exported.files}
+    assert marked == {"csv": bom, "json": False, "xml": False}
+    content = (tmp_path / "csv").read_bytes()
+    assert content.decode("utf-8-sig") == "a,b\n1,ä\n"
+    assert (exported.files[0].bytes, exported.files[0].sha256) == (len(content), hashlib.sha256(content).hexdigest())

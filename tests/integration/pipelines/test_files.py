@@ -199,6 +199,19 @@ def test_json_lines_come_out_as_they_went_in(office, upload):
     )
 
 
+def test_OD_68_the_definition_says_whether_the_csv_has_a_byte_order_mark(office, upload):
+    upload("id;name\n1;ä\n", encoding="utf-8-sig")
+    office.publish()
+    office.run(2)
+    assert files(office)["csv"] == "id,name\n1,ä\n".encode()
+    office.define(csv_bom=True)
+    office.publish()
+    office.run(2)
+
+    assert files(office)["csv"] == "id,name\n1,ä\n".encode("utf-8-sig")
+    assert files(office)["json"].startswith(b"[{")
+
+
 def test_many_records_go_by_batches_and_none_is_lost(office, upload, monkeypatch):
     monkeypatch.setattr(staging, "BATCH", 70)
     upload("id;name\n" + "".join(f"{n};Bäume Nr. {n}\n" for n in range(1, 1001)))

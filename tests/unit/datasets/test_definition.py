@@ -239,3 +239,13 @@ def test_a_dataset_has_a_name_that_can_stand_in_an_address(name):
 def test_any_other_name_of_a_dataset_is_refused(name):
     with pytest.raises(Invalid, match="id: must be 1 to 63"):
         dataset_id(name)
+
+
+def test_no_byte_order_mark_is_what_a_definition_without_a_word_about_it_says():
+    plain = Definition.parse(deepcopy(DEFINITION))
+
+    assert plain.csv_bom is None
+    assert Definition.parse(deepcopy(DEFINITION) | {"csv_bom": False}).etag == plain.etag
+    assert Definition.parse(deepcopy(DEFINITION) | {"csv_bom": True}).as_json()["csv_bom"] is True
+    (said,) = faults(csv_bom="yes").values()
+    assert said.startswith("must be true or false")
