@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from .remote import UNFINISHED, Refused
@@ -37,10 +37,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], nothing: str
         return
     out = console()
     if out.is_terminal:
-        shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        shown = Table(box=None, pad_edge=False, header_style="bold")
+        for name in columns:
+            shown.add_column(name, overflow="fold")
         for row in listed:
             shown.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in row))
-        out.print(shown)
+        if out.measure(shown, options=out.options.update_width(10_000)).minimum <= out.width:
+            out.print(shown)
+        else:  # an id that is cut or folded can't be copied
+            for number, row in enumerate(listed):
+                if number:
+                    click.echo()
+                facts(zip(columns, row, strict=True))
         return
     # Without a terminal nothing is folded or cut: a line is a row, as `grep` and `cut` want it.
     widths = [max(len(cell) for cell in column) for column in zip(columns, *listed, strict=True)]
@@ -187,7 +195,14 @@ class _Bar(Progress):
     def __init__(self, out: Console) -> None:
         names = ("state", "done", "size")
         state, done, octets = (TextColumn("{task.fields[" + name + "]}") for name in names)
-        columns = (SpinnerColumn(), state, BarColumn(bar_width=16), done, octets, TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            state,
+            BarColumn(bar_width=16),
+            done,
+            octets,
+            TimeElapsedColumn(Column(min_width=7)),
+        )
         self._waits = ""
         super().__init__(*columns, console=out)
         self._task = self.add_task("", total=None, state="", done="", size="")
@@ -261,7 +276,7 @@ def dataset_status(document: Mapping[str, Any]) -> None:
             ("paused", f"{pause['pipeline']} until {moment(pause['until'])}; `leaseway resume '{pause['pipeline']}'`")
         )
     rows += [
-        (name.replace("_", " "), f"last finished {moment(at) or 'never'}")
+        (name.replace("_", " "), f"last finished {moment(at)}" if at else "never finished so far")
         for name, at in document["last_finished"].items()
     ]
     rows += [("not well", reason) for reason in health["reasons"]]

@@ -262,7 +262,7 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
         "Object storage doesn't answer. [storage_unreachable]",
         "leaseway publish flights",
         "leaseway resume '*'",
-        "last finished never",
+        "never finished so far",
         "catch_up hasn't finished for 6 min",
     ):
         assert part in screen

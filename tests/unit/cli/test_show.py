@@ -1,5 +1,6 @@
-"""How progress looks on a terminal of 80 columns, and that it says what it waits for."""
+"""How progress and tables look on a terminal, also on a narrow one."""
 
+import sys
 from io import StringIO
 
 import pytest
@@ -48,3 +49,19 @@ def test_without_a_terminal_an_unchanged_status_is_said_once(capsys: pytest.Capt
     show.watch([status("GET_DATA"), status("GET_DATA"), status("PUBLISHED")])
 
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["GET_DATA", "PUBLISHED"]
+
+
+@pytest.mark.parametrize("width", [160, 80, 60])
+def test_an_id_in_a_table_can_be_copied_however_narrow_the_terminal_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    out = Console(file=sys.stdout, force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(show, "console", lambda: out)
+    job = "019ad0c2-6a41-7cc3-8f1e-0a4c8f1f5a10"
+    why = "The source's database doesn't answer. [source_unreachable: step EXPORT]"
+
+    show.table(
+        ("job", "pipeline", "about", "failed", "why"), [(job, "publication", "flights", "2026-11-29", why)] * 2, ""
+    )
+
+    assert capsys.readouterr().out.count(job) == 2
