@@ -117,6 +117,7 @@ def test_a_job_that_is_claimed_at_this_moment_is_cancelled_by_its_new_owner(engi
 def test_an_owner_who_gives_back_at_the_moment_of_a_cancellation_hears_of_it(
     engine, database, other, meanwhile, job, act
 ):
+    engine.accept("delivery", Parcel(name="somebody else's"))
     leased = take(engine, job)
     with other.transaction() as tx:
         tx.run(sql.cancel_job, job_id=job, wakeup_lost=timedelta(minutes=30))

@@ -9,6 +9,7 @@ import pytest
 
 from chalicelib.db import Database
 from chalicelib.engine import ClockDisagrees, Engine, Outage, Pipeline, Step, Wait
+from chalicelib.engine.lease import sql
 from tests import toy
 from tests.toy import Letter, Parcel, behaviour, crash, kinds, take, work
 
@@ -250,6 +251,18 @@ def test_a_bad_row_that_somebody_else_is_handling_too(engine, clock, monkeypatch
 
     monkeypatch.setattr(engine.db, "one", fails)
     assert engine.recover() == {"in_other_hands": 1, "sent": 0}
+
+
+def test_a_bad_row_that_somebody_changes_or_owns_by_now_is_not_failed(engine, clock, dsn, job):
+    clock.advance("31 min")
+    other = Database(dsn)
+    with other.transaction() as tx:
+        tx.run("select from engine.job for no key update")
+        assert engine.db.run(sql.fail_unrecoverable_job, job_id=job) == []
+    take(engine, job, seconds=60)
+    assert engine.db.run(sql.fail_unrecoverable_job, job_id=job) == []
+    assert engine.job(job).status == "running"
+    other.close()
 
 
 def test_recovery_is_bounded_by_time_not_by_number(engine, clock, monkeypatch):
