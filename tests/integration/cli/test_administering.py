@@ -1,0 +1,66 @@
+"""Tokens and the schema, as an operator sees them beside the database."""
+
+import pytest
+
+from chalicelib import settings
+from chalicelib.security import Role, Unauthorized, authenticate
+from tests.conftest import PUBLIC_URL
+
+
+@pytest.fixture
+def key(monkeypatch):
+    monkeypatch.setenv("LEASEWAY_HASH_KEY", "a key that only the tests know, 32 characters")
+
+
+def secret_of(said):
+    (secret,) = [line for line in said.splitlines() if line.startswith("lw_")]
+    return secret
+
+
+def test_a_token_is_shown_once_listed_without_its_secret_and_revoked(key, run, database):
+    secret = secret_of(
+        run("token", "create", "roads-office", "--role", "reader", "--datasets", "roads-*", "--expires", 7)
+    )
+    other = secret_of(run("token", "create", "roads-office"))
+
+    principal = authenticate(database, f"Bearer {secret}")
+    assert (principal.name, principal.role, principal.datasets) == ("roads-office", Role.READER, "roads-*")
+    listed = run("token", "list", "--json")
+    assert {token["principal"] for token in listed} == {"roads-office"}
+    (mine,) = [token for token in listed if token["role"] == "reader"]
+    for text in (str(listed), run("token", "list")):
+        assert secret not in text
+        assert other not in text
+
+    run("token", "revoke", mine["id"])
+
+    with pytest.raises(Unauthorized):
+        authenticate(database, f"Bearer {secret}")
+    assert authenticate(database, f"Bearer {other}")
+    assert [token["stands"] for token in run("token", "list", "--json") if token["id"] == mine["id"]] == [False]
+    assert "There is no token" in run("token", "revoke", "019ad0c2-0000-7000-8000-000000000000", code=1)
+
+
+def test_a_second_migration_changes_nothing_and_another_address_is_refused(run, admin_database_dsn, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", admin_database_dsn)
+    monkeypatch.setenv("PUBLIC_URL", PUBLIC_URL)
+    settings.settings.cache_clear()
+    assert run("migrate") == "The schema is up to date.\n"
+
+    monkeypatch.setenv("PUBLIC_URL", "https://elsewhere.example.org")
+    settings.settings.cache_clear()
+    assert PUBLIC_URL in run("migrate", code=1)
+
+
+@pytest.mark.parametrize(
+    "secret", ["postgresql://reader:CANARY-password@127.0.0.1:9/CANARY", "CANARY no=dsn", "host=CANARY.invalid"]
+)
+def test_T28_no_command_says_what_a_login_or_its_server_said(run, monkeypatch, secret):
+    monkeypatch.setenv("LEASEWAY_SECRET_SRC", secret)
+    run("connection", "add", "src", "--secret", "LEASEWAY_SECRET_SRC")
+    run("source", "register", "trees", "--connection", "src", "--table", "src.trees")
+
+    said = run("connection", "check", "src", code=1) + run("connection", "list") + run("source", "list")
+
+    assert "CANARY" not in said
+    assert "Traceback" not in said
