@@ -148,13 +148,14 @@ def failures_list(pipeline: str | None, code: str | None, limit: int, machine: b
         show.as_json(found)
         return
     show.table(
-        ("job", "pipeline", "about", "failed", "why"),
+        ("job", "pipeline", "about", "failed", "run again", "why"),
         [
             (
                 f["id"],
                 f["pipeline"],
                 show.subject(f),
                 show.moment(f.get("failed_at") or f.get("finished_at")),
+                "yes" if f.get("requeued_as") else None,
                 show.failure(f),
             )
             for f in found
@@ -182,7 +183,8 @@ def failures_show(job: UUID, machine: bool) -> None:
             ("accepted", show.moment(document.get("accepted_at"))),
             ("started", show.moment(document.get("started_at"))),
             ("failed", show.moment(document.get("failed_at") or document.get("finished_at"))),
-            ("run it again", f"leaseway failures requeue {job}"),
+            ("run again as", document.get("requeued_as")),
+            ("run it again", None if document.get("requeued_as") else f"leaseway failures requeue {job}"),
         ]
     )
 
@@ -196,7 +198,7 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
     """Run a failure's job again: a new job about the same subject, with a fresh budget.
 
     A subject that another job works on is refused and left as it is; with --all the others go on, and the exit code
-    is 1.
+    is 1. What was run again already, --all leaves out.
 
     Examples:
       leaseway failures requeue 019ad0c2-…
@@ -209,7 +211,11 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
         click.echo(_requeue(server, str(job)))
         return
     refused = 0
-    for failed in pages(server, "/internal/failures", "failures", 10_000, pipeline=pipeline, code=code):
+    found = pages(server, "/internal/failures", "failures", 10_000, pipeline=pipeline, code=code)
+    left = [failed for failed in found if not failed.get("requeued_as")]
+    if not left:
+        click.echo("There is nothing to run again.")
+    for failed in left:
         try:
             click.echo(_requeue(server, failed["id"]))
         except Refused as error:

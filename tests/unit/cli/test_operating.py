@@ -112,6 +112,27 @@ def test_T07_requeue_all_goes_on_past_a_busy_subject(server: Server, run: Run) -
     assert "1 of them stays as it is." in result.stderr
 
 
+def test_requeue_all_runs_nothing_a_second_time(server: Server, run: Run) -> None:
+    server.tell("GET /internal/failures?limit=100", {"failures": [FAILURE | {"requeued_as": OTHER}], "next": None})
+
+    result = run("failures", "requeue", "--all")
+
+    assert (result.exit_code, result.stdout) == (0, "There is nothing to run again.\n")
+
+
+def test_a_failure_that_was_run_again_says_so(server: Server, run: Run) -> None:
+    again = FAILURE | {"requeued_as": OTHER}
+    server.tell("GET /internal/failures?limit=20", {"failures": [again, FAILURE], "next": None})
+    server.tell(f"GET /internal/failures/{JOB}", again)
+
+    _, first, second = run("failures", "list").output.splitlines()
+    output = run("failures", "show", JOB).output
+
+    assert ("  yes  " in first, "  yes  " in second) == (True, False)
+    assert f"run again as  {OTHER}" in output
+    assert "leaseway failures requeue" not in output
+
+
 def test_requeue_wants_one_job_or_all(run: Run) -> None:
     assert run("failures", "requeue").exit_code == 2
     assert run("failures", "requeue", JOB, "--all").exit_code == 2
