@@ -44,16 +44,14 @@ def check(dsn: str, wanted: Iterable[Wanted]) -> Report:
     report = Report()
     try:
         address = secured(dsn)
-        with blaming_source("the server"):
-            connection = reach(address)
+        with blaming_source("the server"), reach(address) as connection:
+            _look(connection, address, report)
     except BadAddress as error:
         report.findings.append(str(error))
         return report
     except SourceError as error:
-        report.findings.append(f"It can't be reached: {sentence(error)}")
+        report.findings.append(f"It can't be looked at: {sentence(error)}")
         return report
-    with connection:
-        _look(connection, address, report)
     for one in wanted:
         _read(address, one, report)
     return report
@@ -67,15 +65,21 @@ def _look(connection: psycopg.Connection, address: str, report: Report) -> None:
     report.facts["version"] = f"PostgreSQL {number // 10_000}.{number % 10_000}"
     if number < OLDEST * 10_000:
         report.findings.append(f"PostgreSQL {number // 10_000} is too old: {OLDEST} or later is exported from.")
-    with blaming_source("the server"):
-        standby, delay, feedback = connection.execute(
-            "select pg_is_in_recovery(), current_setting('max_standby_streaming_delay'),"
-            " current_setting('hot_standby_feedback')"
-        ).fetchall()[0]
-        report.facts["role"] = (
-            f"replica (max_standby_streaming_delay {delay}, hot_standby_feedback {feedback})" if standby else "primary"
-        )
-        may_write = [str(row[0]) for row in connection.execute(SQL.find_write_privileges, {})]
+    standby, delay, feedback = connection.execute(
+        "select pg_is_in_recovery(), current_setting('max_standby_streaming_delay'),"
+        " current_setting('hot_standby_feedback')"
+    ).fetchall()[0]
+    report.facts["role"] = (
+        f"replica (max_standby_streaming_delay {delay}, hot_standby_feedback {feedback})" if standby else "primary"
+    )
+    may_write = [str(row[0]) for row in connection.execute(SQL.find_write_privileges, {})]
+    # Leaseway's own schema, where both share a database: queries run under a login that can't see it.
+    sees = connection.execute(
+        "select from pg_catalog.pg_class as job join pg_catalog.pg_namespace as schema on schema.oid = relnamespace"
+        " where (nspname, relname) = ('engine', 'job_event') and has_schema_privilege(schema.oid, 'USAGE')"
+    ).fetchone()
+    if sees is not None:
+        report.findings.append("The login sees Leaseway's own schema: give the connection one that doesn't.")
     report.facts["writing"] = "nothing that it may write" if not may_write else f"{len(may_write)} things it may write"
     report.findings += [
         f"The login could write: {what}. Revoke it, or make a login that only reads." for what in may_write

@@ -74,3 +74,10 @@ def test_a_secret_that_is_not_here_and_a_connection_that_is_not_there(run):
 
     assert "LEASEWAY_SECRET_NOT_HERE isn't set here" in run("connection", "check", "src", code=1)
     assert "There is no connection other" in run("connection", "check", "other", code=1)
+
+
+def test_a_login_that_sees_leaseways_own_schema_is_a_finding(run, dsn, monkeypatch):
+    run("connection", "add", "own", "--secret", "LEASEWAY_SECRET_OWN")
+    monkeypatch.setenv("LEASEWAY_SECRET_OWN", dsn)
+
+    assert "! The login sees Leaseway's own schema" in run("connection", "check", "own", code=1)

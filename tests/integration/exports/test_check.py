@@ -199,3 +199,10 @@ def test_a_login_that_could_write_on_the_primary_is_found_on_the_standby(old_sou
         assert connection.execute("show transaction_read_only").fetchone() == ("on",)
 
     assert any("INSERT on open.t" in finding for finding in check(dsn, []).findings)
+
+
+def test_a_server_that_is_too_old_is_a_finding(server, monkeypatch):
+    monkeypatch.setattr("chalicelib.exports.check.OLDEST", 99)
+
+    (finding,) = check(server.dsn, []).findings
+    assert finding.endswith("is too old: 99 or later is exported from.")

@@ -1,5 +1,6 @@
 """A connection's limits: how many exports use it at a time, how long a statement may take, how it is reached."""
 
+import threading
 from copy import deepcopy
 from datetime import timedelta
 from uuid import uuid4
@@ -10,9 +11,10 @@ import pytest
 from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
+from chalicelib.db import Database
 from chalicelib.engine import LeaseLost, Wait
 from chalicelib.pipelines.export import ExportSubject, steps
-from chalicelib.pipelines.export.slots import MAX_PAUSE, take
+from chalicelib.pipelines.export.slots import MAX_PAUSE, SQL, slot, take
 
 from .conftest import DEFINITION
 
@@ -72,6 +74,57 @@ def test_as_many_as_the_connection_allows(office):
     registry.add_connection(office.db, "src", "LEASEWAY_SECRET_SRC", max_jobs=2)
 
     assert [take(job, "src") for job in exports(office, 3)] == [None, None, pytest.approx(2)]
+
+
+def test_many_that_ask_at_once_never_have_more_than_there_are(office, dsn):
+    """Each in a connection of its own; counted in the statement that adds one, too many would see the same count."""
+    registry.add_connection(office.db, "src", "LEASEWAY_SECRET_SRC", max_jobs=2)
+    jobs = [job.id for job in exports(office, 8)]
+    claims = {row["id"]: row["claim_id"] for row in office.db.run("select id, claim_id from engine.job")}
+    start, taken = threading.Barrier(8), []
+
+    def ask(job):
+        own = Database(dsn)
+        try:
+            start.wait()
+            with own.transaction() as tx:
+                limit = tx.run(SQL.lock_connection, connection="src")[0]["max_jobs"]
+                found = tx.run(SQL.take_slot, connection="src", job=job, claim=claims[job], max_jobs=limit)[0]
+            taken.append(found["taken"])
+        finally:
+            own.close()
+
+    for _ in range(5):
+        taken.clear()
+        office.db.run("delete from dataset.connection_slot")
+        threads = [threading.Thread(target=ask, args=(job,)) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == [False] * 6 + [True] * 2
+        assert len(slots(office)) == 2
+
+
+def test_a_slot_that_is_given_back_takes_those_of_the_dead_with_it_and_nobody_elses(office):
+    registry.add_connection(office.db, "src", "LEASEWAY_SECRET_SRC", max_jobs=3)
+    ours, alive, dead = exports(office, 3)
+    for job in (ours, alive, dead):
+        take(job, "src")
+    office.db.run("update engine.job set claim_id = engine.next_claim() where id = %(id)s", id=dead.id)
+
+    with slot(office.db, ours, "src") as pause:
+        assert pause is None
+
+    assert [row["job_id"] for row in slots(office)] == [alive.id]
+
+
+def test_a_newer_claims_slot_stays_when_the_older_one_gives_its_own_back(office):
+    (job,) = exports(office, 1)
+    with slot(office.db, job, "src"):
+        office.db.run("update dataset.connection_slot set claim_id = claim_id + 1")
+
+    assert len(slots(office)) == 1
 
 
 def test_the_one_that_waits_is_told_what_it_waits_for(office):
