@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from chalicelib import telemetry
 from chalicelib.db import Database, Row, Sql
@@ -305,15 +305,22 @@ class Engine:
             # It changed hands between the statements.
 
     def requeue(self, id: UUID) -> Accepted:
-        """Start a failed job's subject anew; raises SubjectBusy, or Refusal (not_found, payload_erased)."""
+        """Start a failed job's subject anew; raises SubjectBusy, or Refusal (not_found, conflict, payload_erased)."""
         with self.db.transaction() as tx:
             row = tx.one(sql.lock_failure, job_id=id)
             if row is None:
                 raise Refusal("not_found", None, "There is no failure of that id.")
-            pipeline = self.pipelines[row["pipeline"]]
+            pipeline = self.pipelines.get(row["pipeline"])
+            if pipeline is None:
+                raise Refusal("conflict", None, f"There is no pipeline {row['pipeline']} any more.")
+            if pipeline.part_of is not None:
+                raise Refusal("conflict", None, f"It is a part of a {pipeline.part_of}: requeue that one.")
             if pipeline.request is not None:
                 raise Refusal("payload_erased", None, "The payload was erased when the job failed: send it anew.")
-            subject = pipeline.subject.model_validate(row["subject"])
+            try:
+                subject = pipeline.subject.model_validate(row["subject"])
+            except ValidationError:
+                raise Refusal("conflict", None, "Its subject is of an older release: ask for it anew.") from None
             accepted = self._accept(tx, pipeline, subject, coalesce=False)
             tx.run(sql.mark_requeued, job_id=id, requeued_as=accepted.job.id)
         self.relay(inline_job=accepted.job.id)

@@ -1,5 +1,6 @@
 """The words of the engine: what a pipeline declares, what a step returns and raises, what a caller gets to see."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -53,6 +54,7 @@ class Pipeline:
     coalesces: bool = False  # a second caller may have the first one's job
     pin: str | None = None  # "module:function", (tx, partial subject) -> full subject, or Refusal
     progress_restores_attempts: bool = False  # a committed checkpoint gives the attempts back
+    part_of: str | None = None  # the pipeline that starts it, and starts it anew: alone nobody would take its result
 
     def __post_init__(self) -> None:
         states = [REQUESTED, *(step.state for step in self.steps), self.done]
@@ -105,6 +107,10 @@ class Failing(Exception):
     def __init__(self, code: str, **details: Any):
         if code not in codes.FAILURES or not details.keys() <= codes.DETAILS:
             raise ValueError("a failure takes a code of codes.FAILURES and details of codes.DETAILS")
+        # What can't be stored is seen here, inside the step: where the job's end is written it would leave it without.
+        text = json.dumps(details, ensure_ascii=False, allow_nan=False)
+        if "\\u0000" in text or not text.encode():  # half a surrogate pair can't be encoded
+            raise ValueError("a failure's details are JSON that PostgreSQL keeps")
         super().__init__(code)
         self.code = code
         self.details = details

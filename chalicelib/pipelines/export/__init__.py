@@ -29,4 +29,5 @@ export = Pipeline(
     steps=[Step("EXPORT", "chalicelib.pipelines.export.steps:export_records")],
     done="EXPORTED",
     coalesces=True,
+    part_of="publication",
 )

@@ -63,6 +63,19 @@ def test_what_did_not_fail_cannot_be_requeued(engine):
     assert refused.value.code == "not_found"
 
 
+def test_what_this_release_no_longer_knows_cannot_be_requeued(engine, database, failed):
+    database.run("update engine.failure set subject = '{\"parcel\": 1}'")
+    with pytest.raises(Refusal) as refused:
+        engine.requeue(failed)
+    assert (refused.value.code, "older release" in refused.value.detail) == ("conflict", True)
+
+    database.run("update engine.failure set pipeline = 'pigeon'")
+    with pytest.raises(Refusal) as refused:
+        engine.requeue(failed)
+    assert (refused.value.code, "pigeon" in refused.value.detail) == ("conflict", True)
+    assert engine.failure(failed).requeued_as is None
+
+
 def test_a_failure_stays_until_it_is_purged(engine, clock, failed):
     clock.advance("400 days")
     engine.clean_up(removers={})

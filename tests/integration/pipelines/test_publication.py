@@ -339,6 +339,21 @@ def test_a_fence_from_a_newer_database_fails_with_its_remedy_and_restored_mends_
     assert office.engine.status(again).state == "PUBLISHED"
 
 
+def test_the_export_of_a_failed_publication_is_not_requeued_alone_for_nobody_would_take_its_files(office):
+    office.point(LEASEWAY_SECRET_SRC="")
+    publication = office.publish()
+    office.run(3)
+    (export,) = office.engine.failures(pipeline="export")
+    with pytest.raises(Refusal) as refused:
+        office.engine.requeue(export.id)
+    assert (refused.value.code, "publication" in refused.value.detail) == ("conflict", True)
+
+    office.point(LEASEWAY_SECRET_SRC=os.environ["DATABASE_URL"])
+    again = office.engine.requeue(publication).job.id
+    office.run(3)
+    assert office.engine.status(again).state == "PUBLISHED"
+
+
 def test_the_transaction_is_idle_for_one_request_to_the_store_and_never_for_two(
     office, monkeypatch, admin_database_dsn
 ):

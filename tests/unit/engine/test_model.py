@@ -35,6 +35,12 @@ def test_a_pipeline_that_cannot_work_is_refused_where_it_is_declared(wrong):
         Pipeline(**{"name": "p", "subject": BaseModel, "steps": STEPS, "done": "DONE"} | wrong)
 
 
+@pytest.mark.parametrize("detail", [object(), "\0", "\ud800", float("nan"), {1}])
+def test_a_failure_that_cannot_be_stored_is_refused_where_it_is_raised(detail):
+    with pytest.raises((ValueError, TypeError)):
+        PermanentFailure("source_denied", relation=detail)
+
+
 @pytest.mark.parametrize("kind", [PermanentFailure, TransientFailure, Outage])
 def test_a_failure_takes_only_codes_and_details_of_the_registry(kind):
     assert kind("source_denied", relation="flights").details == {"relation": "flights"}
