@@ -7,10 +7,11 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, override
 
 import psycopg
 from psycopg import pq
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import error_from_result
 
@@ -58,6 +59,9 @@ SEARCH = """
 set local max_parallel_workers_per_gather = 0;
 set local synchronize_seqscans = off;
 """
+
+SILENCE = 40.0
+"""Seconds that a small statement may take: a pool that has no connection left takes it, and says nothing for ever."""
 
 LOCK_WAIT = "30s"
 """How long a statement waits for somebody's ALTER TABLE."""
@@ -192,11 +196,21 @@ def export(
     return Exported(total, files, removed, source.unpublished)
 
 
-def reach(dsn: str) -> psycopg.Connection:
+class _Connection(psycopg.Connection):
+    """Waits ``patience`` seconds for an answer, then the server counts as away; without it for ever."""
+
+    patience: float | None = None
+
+    @override
+    def wait[T](self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        return super().wait(gen, interval=interval, timeout=timeout or self.patience)
+
+
+def reach(dsn: str) -> _Connection:
     """Open a connection to a source's server; one that dies without a word is noticed."""
     given = conninfo_to_dict(dsn)
     missing = {key: value for key, value in REACH.items() if key not in given}
-    return psycopg.connect(make_conninfo(dsn, **missing), autocommit=True, prepare_threshold=None)
+    return _Connection.connect(make_conninfo(dsn, **missing), autocommit=True, prepare_threshold=None)
 
 
 @contextmanager
@@ -205,6 +219,7 @@ def snapshot(relation: Relation) -> Iterator["Source"]:
     name = relation.name or relation.relation or "query"
     with blaming_source(name):
         connection = reach(relation.connection_dsn)
+    connection.patience = SILENCE
     try:
         with blaming_source(name):
             connection.execute(f"{SNAPSHOT} set local lock_timeout = '{LOCK_WAIT}'")
@@ -213,6 +228,7 @@ def snapshot(relation: Relation) -> Iterator["Source"]:
             connection.execute("savepoint ready")
         source = Source(connection, relation, name)
         source.check()
+        connection.patience = None  # what comes now may take its time, and beats meanwhile
         yield source
     finally:
         # A server that still sorts wouldn't notice that nobody listens.

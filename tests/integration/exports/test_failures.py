@@ -1,11 +1,13 @@
 """Each kind of failure, raised for real by a server: its code, and what the details name."""
 
+import select
+import socket
 import threading
 import time
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from chalicelib import codes
 from chalicelib.exports import Column, Relation, SourceError
@@ -147,6 +149,35 @@ def test_no_server(tmp_path):
     error = refusal(Relation("postgresql://reader@127.0.0.1:9/x", "open.t", None, A), tmp_path)
 
     assert (error.code, error.details) == ("source_unreachable", {"relation": "open.t"})
+
+
+def test_a_server_that_takes_the_login_and_never_answers_again(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("chalicelib.exports.relation.SILENCE", 0.3)
+    source.run("create table open.t as select 1 as a")
+    server = conninfo_to_dict(source.dsn)
+
+    held = []  # else they would be closed
+    with socket.create_server(("127.0.0.1", 0)) as pool:  # one that has no connection to the server left
+        threading.Thread(target=pass_the_login, args=(pool, server, held), daemon=True).start()
+        dsn = make_conninfo(source.dsn, host="127.0.0.1", port=pool.getsockname()[1], sslmode="disable")
+        error = refusal(Relation(dsn, "open.t", None, A), tmp_path)
+    for one in held:
+        one.close()
+
+    assert (error.code, error.details) == ("source_unreachable", {"relation": "open.t"})
+
+
+def pass_the_login(pool, server, held):
+    caller, _ = pool.accept()
+    behind = socket.create_connection((server["host"], int(server["port"])))
+    held += [caller, behind]
+    while ready := select.select([caller, behind], [], [])[0]:
+        for one, other in ((caller, behind), (behind, caller)):
+            if one in ready:
+                data = one.recv(65536)
+                if not data or b"repeatable read" in data:
+                    return
+                other.sendall(data)
 
 
 def test_too_many_connections(source, tmp_path):
