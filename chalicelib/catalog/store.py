@@ -8,6 +8,7 @@ the dataset's row lock around ``replace`` and reads ``held`` back under it.
 
 import json
 import re
+import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -58,6 +59,7 @@ class GraphStore:
         """``auth`` is ``user:password``; ``timeout`` bounds connecting and the wait for the answer, in seconds."""
         self._update_url, self._query_url = update_url, query_url
         self._headers = urllib3.make_headers(basic_auth=auth) if auth else {}
+        self._timeout = timeout
         self._http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=timeout))
 
     def replace(self, graph: str, ntriples: bytes, fence: int) -> None:
@@ -86,7 +88,7 @@ class GraphStore:
             rows = json.loads(answer)["results"]["bindings"]
             fences = [int(row["fence"]["value"]) for row in rows if "fence" in row]
             return Held(max(fences, default=None), int(rows[0]["triples"]["value"]))
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise StoreRefused(_host(self._query_url), "no SPARQL result") from None
 
     def ready(self) -> bool:
@@ -99,8 +101,16 @@ class GraphStore:
 
     def _send(self, url: str, content_type: str, text: str) -> bytes:
         headers = self._headers | {"Content-Type": content_type, "Accept": "application/sparql-results+json, */*;q=0.1"}
+        end = time.monotonic() + self._timeout
         try:
-            answer = self._http.request("POST", url, body=text.encode("ascii"), headers=headers)
+            answer = self._http.request("POST", url, body=text.encode("ascii"), headers=headers, preload_content=False)
+            body = bytearray()
+            while part := answer.read1():  # what has come: urllib3's time-out is one for each piece
+                body += part
+                if time.monotonic() > end:
+                    answer.close()
+                    raise StoreAway(_host(url), "timeout")
+            answer.release_conn()
         except urllib3.exceptions.NewConnectionError:  # a refused connection, though its parent class is a time-out
             raise StoreAway(_host(url), "unreachable") from None
         except urllib3.exceptions.TimeoutError:
@@ -108,7 +118,7 @@ class GraphStore:
         except urllib3.exceptions.HTTPError:
             raise StoreAway(_host(url), "unreachable") from None
         if 200 <= answer.status < 300:
-            return answer.data
+            return bytes(body)
         status = f"{answer.status // 100}xx"
         if answer.status >= 500 or answer.status in {408, 429}:
             raise StoreAway(_host(url), status)

@@ -20,17 +20,21 @@ def server():
             body = self.rfile.read(int(self.headers["Content-Length"]))
             self.server.asked.append((self.path, self.headers, body))
             status, answer = self.server.answer
+            parts = answer if isinstance(answer, list) else [answer]
             self.send_response(status)
-            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Content-Length", str(sum(map(len, parts))))
             self.send_header("Location", "/elsewhere")
             self.end_headers()
-            self.wfile.write(answer)
+            for part in parts:
+                self.wfile.write(part)
+                self.server.pause.wait(0.02 if len(parts) > 1 else 0)
 
         def log_message(self, *_):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.asked, running.answer = [], (204, b"")
+        running.asked, running.answer, running.pause = [], (204, b""), threading.Event()
+        running.handle_error = lambda *_: None  # a caller that has hung up
         thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
         yield running
@@ -78,7 +82,7 @@ def test_OD_88_a_store_that_says_no_is_not_asked_again(server, status):
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("answer", [b"", b"<html>", b"{}", b'{"results": {"bindings": []}}', b"[]"])
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"{}", b'{"results": {"bindings": []}}', b"[]", 100_000 * b"["])
 def test_an_answer_that_is_no_SPARQL_result_says_nothing_about_the_graph(server, answer):
     server.answer = (200, answer)
 
@@ -92,6 +96,14 @@ def test_a_store_that_doesn_t_answer_in_time_is_away():
 
         with pytest.raises(StoreAway, match="timeout"):
             GraphStore(url, url, timeout=0.05).replace(IRI, ENTRY, 7)
+
+
+def test_a_store_that_gives_its_answer_bit_by_bit_is_away_at_its_time_out(server):
+    server.answer = (200, 100 * [b" "])
+
+    with pytest.raises(StoreAway, match="timeout"):
+        store(server, timeout=0.1).held(IRI)
+    server.pause.set()
 
 
 def test_a_store_that_isn_t_there_is_away():
