@@ -22,7 +22,7 @@ import psycopg
 from psycopg import sql
 
 from localstack.postgresql import PostgreSQL, free_ports
-from localstack.services import MARK, Service, end, mark, marked
+from localstack.services import MARK, Service, ServiceError, end, mark, marked
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 STATE = CHECKOUT / ".leaseway"
@@ -325,7 +325,13 @@ class Stack:
 
     def _read(self, name: str) -> dict[str, Any]:
         file = self.folder / f"{name}.json"
-        return json.loads(file.read_text()) if file.exists() else {}
+        try:
+            found = json.loads(file.read_text()) if file.exists() else {}
+            return dict(found)
+        except (ValueError, TypeError) as error:
+            raise ServiceError(
+                f"{file} is damaged: bring it back from a backup, or remove the whole folder."
+            ) from error
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         new = self.folder / f"{name}.json.new"

@@ -8,6 +8,7 @@ import pytest
 
 from infra.package import CHECKOUT, STAGE
 from localstack.deploy import _Deployment
+from localstack.services import ServiceError
 from localstack.stack import Stack
 
 FOREIGN = ("DATABASE_URL", "PUBLIC_URL", "LOCALSTACK_ENDPOINT", "LEASEWAY_LEASE")
@@ -38,6 +39,16 @@ def test_two_stacks_share_neither_a_port_nor_a_secret(tmp_path: Path) -> None:
     secrets = [name for name in one.environment() if "KEY" in name and name.startswith("LEASEWAY_")]
     assert secrets
     assert not [name for name in secrets if one.environment()[name] == two.environment()[name]]
+
+
+@pytest.mark.parametrize("left", ["", '{"front": 40', "40001"])
+def test_a_file_that_broke_off_is_named_and_never_made_anew(tmp_path: Path, left: str) -> None:
+    file = tmp_path / "ports.json"
+    file.write_text(left)
+
+    with pytest.raises(ServiceError, match=r"ports\.json is damaged"):
+        _ = Stack(tmp_path).ports
+    assert file.read_text() == left
 
 
 def test_secrets_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
