@@ -226,3 +226,11 @@ def test_addresses_are_those_of_public_url_whatever_the_host_header_says(get):
     answered = get("/datasets/flights/versions/1", accept="application/json", host="evil.example.org")
 
     assert b"evil" not in answered.body
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/catalog", "/datasets/flights/versions/1/files/flights.csv", "/health", "/datasets/unheard-of", "/schedules"],
+)
+def test_no_browser_guesses_what_an_answer_is(http, office, path):
+    assert call(http, "GET", path).headers["X-Content-Type-Options"] == "nosniff"

@@ -246,6 +246,7 @@ def test_a_publication_that_dies_between_the_replace_and_the_commit_is_published
     status = office.engine.status(job)
     assert (status.state, status.version, status.attempts) == ("PUBLISHED", 1, 2)
     assert office.store.held(GRAPH).fence == registry.version(office.db, "trees", 1)["fence"]
+    assert len(office.engine.jobs(pipeline="export")) == 1  # the second attempt found what the first had begun
 
 
 @pytest.mark.parametrize("before", [0, 1])
