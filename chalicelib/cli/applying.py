@@ -19,8 +19,16 @@ from .yaml_files import NAME, Fault, Faulty, YamlFile, in_folder, read
 DEFAULTS = ("publisher", "contact", "licence", "languages")
 """What a defaults.yaml may say for every definition of its folder that doesn't say it itself."""
 
-OF_A_FILE = {"invalid_definition", "invalid_schedule", "invalid_catalog", "unknown_source", "not_found", "gone"}
-"""Refusals that are about what a file says."""
+OF_A_FILE = {
+    "invalid_definition",
+    "invalid_schedule",
+    "invalid_catalog",
+    "unknown_source",
+    "not_found",
+    "gone",
+    "forbidden",
+}
+"""Refusals that are about one file: what it says, or that the token may not say it."""
 
 
 @dataclass

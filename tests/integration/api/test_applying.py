@@ -215,10 +215,15 @@ def test_what_a_token_does_not_reach_is_a_fault_of_that_file(folder, database):
     assert registry.definition(database, "lakes") is None
 
 
-def test_a_reader_may_not_apply(folder, database):
-    folder.use(create_token(database, "reader", "reader"))
+def test_what_a_role_may_not_do_is_a_fault_of_that_file(folder, database):
+    folder.write("catalog", CATALOG)
+    folder.use(create_token(database, "office", "publisher"))
 
-    assert "role" in folder.apply(code=1)[0]
+    told = folder.apply(code=1)
+
+    assert told[0].startswith("catalog.yaml:1:1: It takes the role operator.")
+    assert told[1:] == ["1 to mend; nothing was changed."]
+    assert registry.definition(database, "roads") is None
 
 
 def test_an_empty_folder_says_how_to_begin(folder):
