@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from chalicelib.engine.cadence import Cadence, InvalidCadence
+from chalicelib.engine.cadence import Cadence, InvalidCadence, _zones
 
 
 def at(text):
@@ -129,3 +129,14 @@ def test_what_is_no_cadence_is_refused_with_the_field_named(field, wrong):
         Cadence(**{"every": "day", "at": "02:00", "zone": "UTC"} | wrong)
     assert refused.value.field == field
     assert refused.value.detail.startswith(("It takes", "A "))
+
+
+@pytest.mark.parametrize("zone", ["localtime", "Factory", "posixrules", "../Berlin", ""])
+def test_a_zone_means_the_same_on_every_machine(zone, monkeypatch):
+    monkeypatch.setattr("chalicelib.engine.cadence.available_timezones", lambda: {"UTC", "localtime", "Factory"})
+    _zones.cache_clear()
+    try:
+        with pytest.raises(InvalidCadence, match="zone"):
+            daily("02:00", zone)
+    finally:
+        _zones.cache_clear()
