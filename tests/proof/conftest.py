@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from chalicelib import telemetry
 from chalicelib.settings import Settings
 from tests.conftest import PUBLIC_URL, Clock
+from tests.proof import interleaving
 from tests.proof import world as worlds
 from tests.proof.watch import Watch
 from tests.proof.world import World
@@ -35,6 +36,7 @@ def world(session_database_dsn: str) -> Iterator[World]:
         quiet.setattr(telemetry, "log", lambda event, **fields: None)  # a hundred thousand lines
         yield made
     worlds.watching.clear()
+    interleaving.close()
     made.close()
     watch.close()
     clock.close()

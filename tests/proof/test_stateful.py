@@ -332,6 +332,25 @@ class Machine(RuleBasedStateMachine):
         for id, row in self.watch.last.ledger.items():
             self.kept[int(id)] = row["kept_by"]
 
+    @rule(queue=st.sampled_from(["work", "work", "fetch"]))
+    def a_second_delivery_comes_while_the_first_runs(self, queue):
+        """The platform repeats an asynchronous event under the same invocation."""
+        self.armed = None
+        claims: list[int] = []
+
+        def step(leased: Leased[Any]) -> Any:
+            require(leased.claim_id not in claims, "two invocations share a claim (invariant 5)")
+            claims.append(leased.claim_id)
+            if len(claims) == 1:
+                self.worker.work(queue, job=leased.id, until=lambda: 300)
+            return Wait(30)
+
+        for pipeline in toy.PIPELINES.values():
+            for each in pipeline.steps:
+                toy.behaviour[each.state] = step
+        self.go(lambda: self.worker.work(queue, job=None, until=lambda: 300))
+        toy.behaviour.clear()
+
     @rule(doing=st.sampled_from(["waits", "advances", "is out"]))
     def a_relay_during_which_a_worker_works(self, doing):
         """The job that is being sent gives its claim back meanwhile, and owes a newer wake-up."""

@@ -1,0 +1,421 @@
+"""Two at one row: every order of their statements and COMMITs ends well, and nobody waits for ever."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from chalicelib.db import Database
+from chalicelib.engine import Accepted, Cadence, Engine, Leased, LeaseLost, Outcome, SubjectBusy, keeping
+from chalicelib.engine.model import Counts
+from tests import toy
+from tests.proof.conftest import LONG
+from tests.proof.interleaving import explore
+from tests.proof.watch import Snapshot, require
+from tests.proof.world import World
+from tests.toy import Parcel
+
+MOST = 100_000 if LONG else 40
+"""Orders of one pair: those beyond are drawn at random."""
+
+LEASE = timedelta(seconds=60)
+
+Act = Callable[[Engine], Any]
+
+
+@dataclass
+class Scene:
+    """What there is before, who acts, and what must be so after every order."""
+
+    world: World
+    job: UUID | None = None
+    leased: Leased[Any] | None = None
+    now: Snapshot | None = None
+
+    # Before
+
+    def accept(self, pipeline: str = "delivery", name: str = "a") -> UUID:
+        self.job = self.world.engine.accept(pipeline, Parcel(name=name)).job.id
+        return self.job
+
+    def owned(self, *, attempts: int = 1, pipeline: str = "delivery") -> None:
+        self.accept(pipeline)
+        for spent in range(attempts):
+            self.leased = self.world.worker.claim("work", job=self.job, ask=uuid4(), lease=LEASE)
+            assert self.leased
+            if spent + 1 < attempts:
+                self.leased.retry("internal_error", {})
+                self.world.clock.advance("1 min")
+
+    def failed(self) -> None:
+        self.accept()
+        self.world.engine.cancel(self.job)
+
+    # After
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self.now.jobs[str(self.job)]
+
+    def kinds(self) -> list[str]:
+        return [event["kind"] for event in self.now.events if event["job_id"] == str(self.job)]
+
+    def stands(self, *kinds: str) -> bool:
+        return set(kinds) <= set(self.kinds())
+
+
+# Acts
+
+
+def claim(scene: Scene) -> Act:
+    return lambda engine: engine.claim("work", job=scene.job, ask=uuid4(), lease=LEASE)
+
+
+def claim_any(scene: Scene) -> Act:
+    return lambda engine: engine.claim("work", job=None, ask=uuid4(), lease=LEASE)
+
+
+def recover(scene: Scene) -> Act:
+    def act(engine: Engine) -> dict[str, int]:
+        counts = Counts()
+        keeping.recover(engine._around, lambda: True, counts)
+        return counts.by
+
+    return act
+
+
+def recover_and_claim(scene: Scene) -> Act:
+    """Another recovery, and whoever claims after it."""
+
+    def act(engine: Engine) -> Leased[Any] | None:
+        recover(scene)(engine)
+        scene.world.clock.advance("1 min")
+        return engine.claim("work", job=scene.job, ask=uuid4(), lease=LEASE)
+
+    return act
+
+
+def relay(scene: Scene) -> Act:
+    rounds = iter([True, False])
+    return lambda engine: engine._relay(None, lambda: next(rounds))[0]
+
+
+def time_passes(scene: Scene) -> Act:
+    return lambda engine: scene.world.clock.advance("2 min")
+
+
+def owner(write: Callable[[Leased[Any], Database], Any]) -> Callable[[Scene], Act]:
+    """The job's owner writes, on this connection."""
+
+    def made(scene: Scene) -> Act:
+        leased = scene.leased
+
+        def act(engine: Engine) -> Any:
+            leased._around = engine._around
+            return write(leased, engine.db)
+
+        return act
+
+    return made
+
+
+def in_a_transaction(leased: Leased[Any], db: Database) -> None:
+    with leased.transaction() as tx:
+        leased.hold(tx)
+        leased.finish(tx, version=1)
+
+
+def hold(scene: Scene) -> Act:
+    """A step that holds its job while it writes elsewhere, as a publication does."""
+    leased, job = scene.leased, str(scene.job)
+
+    def act(engine: Engine) -> None:
+        with engine.db.transaction() as tx:
+            leased.hold(tx)
+            tx.run("select 1")
+            owner = scene.world.watch.snapshot().jobs[job]["claim_id"]
+            require(owner == leased.claim_id, "it was taken away while it was held:", owner)
+
+    return act
+
+
+finish = owner(lambda leased, db: leased.complete([], {}))
+finish_in_a_transaction = owner(in_a_transaction)
+heartbeat = owner(lambda leased, db: leased.heartbeat(force=True, records=1))
+note = owner(lambda leased, db: leased.note("s3_object", {"key": "a"}))
+save = owner(lambda leased, db: leased.save({"page": 1}))
+advance = owner(lambda leased, db: leased.advance("SHIP", [], {}, hand_over=False))
+wait = owner(lambda leased, db: leased.wait(1, None))
+retry = owner(lambda leased, db: leased.retry("internal_error", {}))
+fail = owner(lambda leased, db: leased.fail("source_denied", {}))
+
+
+def accept(revision: int = 2) -> Callable[[Scene], Act]:
+    return lambda scene: lambda engine: engine.accept("delivery", Parcel(name="a", revision=revision))
+
+
+def recall(scene: Scene) -> Act:
+    return lambda engine: engine.accept("recall", Parcel(name="a"))
+
+
+def cancel(scene: Scene) -> Act:
+    return lambda engine: engine.cancel(scene.job)
+
+
+def discard(scene: Scene) -> Act:
+    return lambda engine: engine.discard(scene.job)
+
+
+def requeue(scene: Scene) -> Act:
+    return lambda engine: engine.requeue(scene.job)
+
+
+def resume(scene: Scene) -> Act:
+    return lambda engine: engine.resume("delivery")
+
+
+def catch_up(scene: Scene) -> Act:
+    return lambda engine: engine.catch_up()
+
+
+# What must be so
+
+
+def one_wins(scene: Scene, replies: list[Any]) -> None:
+    winners = [reply for reply in replies if isinstance(reply, Leased)]
+    require(len(winners) == 1, "one job, and so many claims:", len(winners))
+    require(scene.row["claim_id"] == winners[0].claim_id and scene.row["attempts"] == 1, "the row says otherwise")
+
+
+def at_most_one_wins(scene: Scene, replies: list[Any]) -> None:
+    winners = [reply for reply in replies if isinstance(reply, Leased)]
+    require(len(winners) <= 1, "one job, and so many claims:", len(winners))
+    if winners:
+        require(scene.row["claim_id"] == winners[0].claim_id, "a claim that was given doesn't stand")
+
+
+def told_the_truth(event: str) -> Callable[[Scene, list[Any]], None]:
+    """The owner's write has arrived if, and only if, its reply said so."""
+
+    def judge(scene: Scene, replies: list[Any]) -> None:
+        lost = isinstance(replies[0], LeaseLost)
+        require(lost or not isinstance(replies[0], BaseException), "an answer nobody expects:", replies[0])
+        require(lost != scene.stands(event), "the answer was", replies[0], "but these happened:", scene.kinds())
+
+    return judge
+
+
+def beat_or_lost(scene: Scene, replies: list[Any]) -> None:
+    lost = isinstance(replies[0], LeaseLost)
+    require(lost or replies[0] is None, "an answer nobody expects:", replies[0])
+    if str(scene.job) in scene.now.jobs:
+        recovered = scene.stands("worker_lost")
+        require(not (recovered and scene.row["claim_id"]), "recovered, and owned all the same")
+        require(lost or scene.row["records"] == 1, "a heartbeat was acknowledged, but left nothing")
+
+
+def noted_or_lost(scene: Scene, replies: list[Any]) -> None:
+    rows = [row for row in scene.now.ledger.values() if row["job_id"] == str(scene.job)]
+    lost = isinstance(replies[0], LeaseLost)
+    require(lost != bool(rows), "the answer was", replies[0], "but the ledger has", rows)
+
+
+def held_or_lost(scene: Scene, replies: list[Any]) -> None:
+    require(replies[0] is None or isinstance(replies[0], LeaseLost), "an answer nobody expects:", replies[0])
+
+
+def everybody_has_a_job(scene: Scene, replies: list[Any]) -> None:
+    """Whoever was accepted has a job that does what was asked for: theirs, or one whose end starts theirs."""
+    for reply in replies:
+        if isinstance(reply, Accepted) and not reply.created:
+            asked = {"name": "a", "revision": 2}
+            known = {**scene.now.jobs, **scene.now.failures}[str(reply.job.id)]
+            will_be_done = [job["subject"] for job in scene.now.unfinished().values()]
+            will_be_done += [known["subject"], known.get("follow_up")]
+            require(asked in will_be_done, "accepted, but nobody will do it:", known)
+
+
+def answered(*kinds: type) -> Callable[[Scene, list[Any]], None]:
+    def judge(scene: Scene, replies: list[Any]) -> None:
+        for reply in replies:
+            require(isinstance(reply, kinds) or reply is None, "an answer nobody expects:", repr(reply))
+        everybody_has_a_job(scene, replies)
+
+    return judge
+
+
+def cancelled_or_finished(scene: Scene, replies: list[Any]) -> None:
+    told_the_truth("finished")(scene, replies)
+    if replies[1] is Outcome.FINISHED:
+        require(scene.stands("finished"), "a cancellation lost against a finish that never was")
+    require(replies[1] in (Outcome.FINISHED, Outcome.REQUESTED), "an answer nobody expects:", replies[1])
+
+
+def slots_used_once(scene: Scene, replies: list[Any]) -> None:
+    jobs = [job["schedule"] for job in scene.now.jobs.values() if job["schedule"]]
+    require(len(jobs) == len(set(jobs)), "a slot was used twice:", jobs)
+    require(len(jobs) <= scene.world.watch.cap, "more than the cap")
+    require(all(isinstance(reply, dict) for reply in replies), "an answer nobody expects:", replies)
+    started = sum(reply.get("started", 0) for reply in replies)
+    require(started == len(jobs), "started as they say:", started, "there:", len(jobs))
+
+
+def paused(scene: Scene) -> None:
+    scene.accept()
+    scene.world.engine.pause("delivery", hours=1)
+    scene.world.clock.advance("10 min")
+
+
+def overdue(scene: Scene) -> None:
+    scene.accept()
+    scene.world.clock.advance("31 min")
+
+
+def expired(scene: Scene) -> None:
+    scene.owned()
+    scene.world.clock.advance("61 s")
+
+
+def past_its_deadline(scene: Scene) -> None:
+    scene.accept()
+    scene.world.clock.advance("31 h")
+
+
+def two_due_schedules(scene: Scene) -> None:
+    cadence = Cadence(every="day", at="02:00", zone="UTC")
+    for key in "ab":
+        scene.world.engine.set_schedule(key, "tour", {"name": key}, cadence)
+    scene.world.clock.advance("1 day")
+
+
+def more_schedules_than_the_cap(scene: Scene) -> None:
+    cadence = Cadence(every="day", at="02:00", zone="UTC")
+    for key in "abcd":
+        scene.world.engine.set_schedule(key, "tour", {"name": key}, cadence)
+    scene.world.clock.advance("1 day")
+    scene.world.watch.look()
+    scene.world.engine.catch_up()
+    scene.world.clock.advance("1 s")
+    done = scene.world.worker.claim("work", job=None, ask=uuid4(), lease=LEASE)
+    done.complete([], {})
+
+
+def owed(scene: Scene) -> None:
+    scene.world.queues.mood = "away"
+    for name in "abc":
+        scene.accept(name=name)
+    scene.world.queues.mood = "well"
+
+
+def owed_and_owned(scene: Scene) -> None:
+    scene.world.queues.mood = "away"
+    scene.owned()
+    scene.world.queues.mood = "well"
+
+
+def nothing_more(scene: Scene, replies: list[Any]) -> None:
+    require(not any(isinstance(reply, BaseException) for reply in replies), "an error:", replies)
+
+
+PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Callable[[Scene, list[Any]], None]]] = {
+    "claim / claim": (Scene.accept, [claim, claim], one_wins),
+    "claim any / claim any": (Scene.accept, [claim_any, claim_any], one_wins),
+    "claim / claim any": (Scene.accept, [claim, claim_any], one_wins),
+    "claim / recover, a lost wake-up": (overdue, [claim, recover], at_most_one_wins),
+    "claim / recover, a lost worker": (expired, [claim, recover], at_most_one_wins),
+    "claim / recover, past the deadline": (past_its_deadline, [claim, recover], at_most_one_wins),
+    "finish / recover": (Scene.owned, [finish, recover, time_passes], told_the_truth("finished")),
+    "finish in a transaction / recover": (
+        Scene.owned,
+        [finish_in_a_transaction, recover, time_passes],
+        told_the_truth("finished"),
+    ),
+    "fail / recover": (Scene.owned, [fail, recover, time_passes], told_the_truth("failed")),
+    "advance / recover": (Scene.owned, [advance, recover, time_passes], told_the_truth("advanced")),
+    "wait / recover": (Scene.owned, [wait, recover, time_passes], told_the_truth("waiting")),
+    "retry / recover": (Scene.owned, [retry, recover, time_passes], told_the_truth("retried")),
+    "heartbeat / recover": (Scene.owned, [heartbeat, recover, time_passes], beat_or_lost),
+    "checkpoint / recover": (Scene.owned, [save, recover, time_passes], answered(LeaseLost, dict)),
+    "ledger / recover": (lambda scene: scene.owned(attempts=3), [note, recover, time_passes], noted_or_lost),
+    "hold / recover": (Scene.owned, [hold, recover, time_passes], held_or_lost),
+    "recover / recover and claim": (expired, [recover, recover_and_claim], at_most_one_wins),
+    "recover / recover": (expired, [recover, recover], nothing_more),
+    "recover / recover, a lost wake-up": (overdue, [recover, recover], nothing_more),
+    "accept / accept": (lambda scene: None, [accept(), accept()], answered(Accepted)),
+    "accept / accept of another pipeline": (lambda scene: None, [accept(), recall], answered(Accepted, SubjectBusy)),
+    "accept / finish": (Scene.owned, [accept(), finish], answered(Accepted)),
+    "accept / fail": (Scene.owned, [accept(), fail], answered(Accepted)),
+    "accept / cancel": (Scene.accept, [accept(), cancel], answered(Accepted, Outcome)),
+    "accept / recover": (past_its_deadline, [accept(), recover], answered(Accepted, dict)),
+    "requeue / accept": (Scene.failed, [requeue, accept()], answered(Accepted, SubjectBusy)),
+    "requeue / requeue": (Scene.failed, [requeue, requeue], answered(Accepted, SubjectBusy)),
+    "cancel / finish": (Scene.owned, [finish, cancel], cancelled_or_finished),
+    "cancel / finish in a transaction": (Scene.owned, [finish_in_a_transaction, cancel], cancelled_or_finished),
+    "cancel / claim": (Scene.accept, [claim, cancel], answered(Leased, Outcome)),
+    "cancel / recover": (expired, [cancel, recover], answered(Outcome, dict)),
+    "cancel / wait": (Scene.owned, [wait, cancel], answered(Outcome, BaseException)),
+    "discard / finish": (Scene.owned, [finish, discard], answered(bool)),
+    "relay / relay": (owed, [relay, relay], nothing_more),
+    "relay / wait": (owed_and_owned, [relay, wait], nothing_more),
+    "relay / finish": (owed_and_owned, [relay, finish], nothing_more),
+    "relay / recover": (owed_and_owned, [relay, recover, time_passes], nothing_more),
+    "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], slots_used_once),
+    "catch-up / catch-up, one place left": (more_schedules_than_the_cap, [catch_up, catch_up], nothing_more),
+    "resume / claim": (paused, [resume, claim], answered(bool, Leased)),
+    "resume / accept": (paused, [resume, accept()], answered(bool, Accepted)),
+    "resume / cancel": (paused, [resume, cancel], answered(bool, Outcome)),
+    "resume / recover": (paused, [resume, recover], answered(bool, dict)),
+}
+
+
+def orders_of(world: World, pair: str, most: int = MOST) -> int:
+    """Run a pair through its orders; how many they were."""
+    before, acts, judge = PAIRS[pair]
+    scene = Scene(world)
+
+    def prepare() -> dict[str, Callable[[Database], Any]]:
+        world.reset()
+        scene.job = scene.leased = None
+        before(scene)
+        world.watch.look()
+
+        def bound(act: Act) -> Callable[[Database], Any]:
+            return lambda database: act(
+                Engine(
+                    database,
+                    toy.PIPELINES,
+                    world.settings,
+                    world.queues,
+                    monotonic=world.clock.monotonic,
+                    sleep=world.clock.sleep,
+                )
+            )
+
+        return {f"{number}: {act.__name__}": bound(act(scene)) for number, act in enumerate(acts, 1)}
+
+    count = 0
+
+    def after(replies: dict[str, Any]) -> None:
+        nonlocal count
+        count += 1
+        scene.now = world.watch.look()
+        judge(scene, list(replies.values()))
+        world.engine.recover()
+        world.watch.after_recovery()
+        world.watch.look()
+        if count % 20 == 1:
+            world.until_quiet()
+
+    watcher = world.watch._connection
+    assert isinstance(watcher, psycopg.Connection)
+    return explore(world.dsn, watcher, prepare, after, most=most)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_order_ends_well(world, figures, pair):
+    figures["orders"] = orders_of(world, pair)
+    figures["pairs"] = 1
