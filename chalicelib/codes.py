@@ -143,6 +143,9 @@ PROBLEMS: dict[str, Code] = {
     "not_acceptable": Code("This address has no such representation", "", 406),
     "conflict": Code("The state of the thing doesn't allow this", "", 409),
     "subject_busy": Code("Another job works on the same subject", "Wait until it is finished, or cancel it.", 409),
+    "has_versions": Code(
+        "The dataset still has versions", "Withdraw each of them first: DELETE /datasets/{id}/versions/{n}.", 409
+    ),
     "idempotency_mismatch": Code(
         "Something else was asked for with this Idempotency-Key", "Take a new key for each new request.", 409
     ),

@@ -45,6 +45,11 @@ class Principal:
         """Whether the token's pattern covers a dataset; an operator's covers all."""
         return self.role is Role.OPERATOR or fnmatchcase(dataset, self.datasets)
 
+    @property
+    def reach(self) -> str:
+        """What it reaches as a pattern of SQL's LIKE; an id has none of LIKE's own characters."""
+        return "%" if self.role is Role.OPERATOR else self.datasets.replace("*", "%")
+
 
 class Unauthorized(Exception):
     """No token came, or one that doesn't stand."""

@@ -1,21 +1,52 @@
 """Datasets: their definitions, and why the published version isn't newer."""
 
 from difflib import get_close_matches
+from urllib.parse import urlencode
 
 from chalice.app import Response
 
+from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition, changes
+from chalicelib.db import statements
 from chalicelib.security import Role
 
-from .documents import dataset_status
-from .problems import Problem, not_found
-from .requests import flag, json_object, parsed, query
+from .documents import dataset_item, dataset_status
+from .problems import Problem, not_found, parameter
+from .requests import DATASET, MOST, choice, flag, json_object, parsed, query, whole
 from .routing import Api, Call, answer, unless_known
 
 
 def register(api: Api) -> None:
-    """PUT and GET /datasets/{dataset}/definition, GET /datasets/{dataset}/status."""
+    """GET /datasets, DELETE /datasets/{dataset}, PUT and GET …/definition, GET …/status."""
+
+    @api.route("/datasets", "GET", role=Role.READER)
+    def get_datasets(call: Call) -> Response:
+        """The datasets that the token reaches, by id; ``next`` is the ``after`` of the next page."""
+        asked = query(call.request, "status", "limit", "after")
+        status = choice(asked, "status", ("published", "unpublished"))
+        limit = whole(asked, "limit", 50, most=MOST)
+        after = asked.get("after")
+        if after is not None and not DATASET.fullmatch(after):
+            raise parameter("after", "It must be a dataset's id.")
+        published = None if status is None else status == "published"
+        found = call.db.run(
+            _sql.list_datasets, pattern=call.principal.reach, after=after, published=published, limit=limit + 1
+        )
+        page = found[:limit]
+        following = page[-1]["id"] if len(found) > limit else None
+        response = answer({"datasets": [dataset_item(call, row) for row in page], "next": following})
+        if following:
+            more = urlencode(asked | {"after": following, "limit": limit})
+            response.headers["Link"] = f'<{call.url("/datasets")}?{more}>; rel="next"'
+        return response
+
+    @api.route("/datasets/{dataset}", "DELETE", role=Role.PUBLISHER)
+    def delete_dataset(call: Call, dataset: str) -> Response:
+        """Delete a dataset and its schedule, once all its versions are withdrawn; its id is never given again."""
+        query(call.request)
+        pipelines.delete_dataset(call.engine, dataset)
+        return Response("", status_code=204)
 
     @api.route("/datasets/{dataset}/definition", "PUT", role=Role.PUBLISHER)
     def put_definition(call: Call, dataset: str) -> Response:
@@ -26,6 +57,8 @@ def register(api: Api) -> None:
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
         definition = parsed(Definition, json_object(call.request), "invalid_definition")
         with call.db.transaction() as tx:
+            if registry.is_deleted(tx, dataset):
+                raise Problem("gone", f"Dataset '{dataset}' was deleted; its id is never given again.")
             if registry.source(tx, definition.source) is None:
                 raise _unknown_source(definition.source, [source["name"] for source in registry.sources(tx)])
             if dry_run:
@@ -62,3 +95,6 @@ def _unknown_source(name: str, known: list[str]) -> Problem:
     close = get_close_matches(name, known, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return Problem("unknown_source", f"'{name}' is not registered.{hint}", field="source")
+
+
+_sql = statements("chalicelib.api")

@@ -112,6 +112,24 @@ def health_document(health: Health) -> Document:
     }
 
 
+def dataset_item(call: Call, row: Row) -> Document:
+    """A dataset in a list: its title, and which version is current."""
+    address = f"/datasets/{row['id']}"
+    return {
+        "dataset": row["id"],
+        "title": row["title"],
+        "version": row["number"]
+        and {
+            "number": row["number"],
+            "issued_at": row["issued_at"],
+            "records": row["records"],
+            "links": {"self": call.url(f"{address}/versions/{row['number']}")},
+        },
+        "definition": row["revision"] and {"revision": row["revision"]},
+        "links": {"self": call.url(address), "status": call.url(f"{address}/status")},
+    }
+
+
 def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
     """Why isn't it newer? All that has a part in the answer, in one document."""
     health = call.engine.health()

@@ -13,11 +13,8 @@ from chalicelib.security import Role, record_act
 
 from .documents import accepted, job_document, job_item, pause_document
 from .problems import Problem, not_found
-from .requests import choice, flag, job_id, job_parameter, json_object, no_members, parsed, query, read_as, whole
+from .requests import MOST, choice, flag, job_id, job_parameter, json_object, no_members, parsed, query, read_as, whole
 from .routing import Api, Call, answer
-
-MOST = 200
-"""Items of a page at most."""
 
 
 class _Pause(BaseModel):

@@ -3,16 +3,17 @@
 from chalice.app import Response
 
 from chalicelib import pipelines
+from chalicelib.engine import Failure, Job, Outcome
 from chalicelib.security import Role
 
 from .documents import accepted, status_answer
-from .problems import not_found
+from .problems import Problem, not_found
 from .requests import flag, job_id, json_object, no_members, query
 from .routing import Api, Call
 
 
 def register(api: Api) -> None:
-    """POST /datasets/{dataset}/publications, GET /publications/{job}."""
+    """POST /datasets/{dataset}/publications, GET and DELETE /publications/{job}."""
 
     @api.route("/datasets/{dataset}/publications", "POST", role=Role.PUBLISHER)
     def post_publication(call: Call, dataset: str) -> Response:
@@ -29,7 +30,23 @@ def register(api: Api) -> None:
     def get_publication(call: Call, job: str) -> Response:
         """The status of a publication."""
         query(call.request)
-        found = call.engine.status(job_id(job))
-        if found is None or found.pipeline != "publication" or not call.principal.reaches(found.subject["dataset"]):
-            raise not_found("No publication has this id.")
-        return status_answer(call, found)
+        return status_answer(call, _publication(call, job))
+
+    @api.route("/publications/{job}", "DELETE", role=Role.PUBLISHER)
+    def delete_publication(call: Call, job: str) -> Response:
+        """Cancel a publication: 200 when it is cancelled, 202 while its worker still has to hear of it."""
+        query(call.request)
+        outcome = call.engine.cancel(_publication(call, job).id)
+        found = _publication(call, job)
+        if isinstance(found, Failure) and found.code == "cancelled":
+            return status_answer(call, found)
+        if outcome is not Outcome.REQUESTED:
+            raise Problem("conflict", "It has ended already; a published version is withdrawn.")
+        return accepted(call, found)
+
+
+def _publication(call: Call, job: str) -> Job | Failure:
+    found = call.engine.status(job_id(job))
+    if found is None or found.pipeline != "publication" or not call.principal.reaches(found.subject["dataset"]):
+        raise not_found("No publication has this id.")
+    return found

@@ -17,6 +17,9 @@ from .problems import Problem, not_found, parameter
 MAX_BODY = 1024 * 1024
 """Bytes of the largest body: a definition with 1,600 columns, described in two languages, has about 600 KiB."""
 
+MOST = 200
+"""Items of a page at most."""
+
 MAX_DEPTH = 32
 MAX_FAULTS = 100
 

@@ -126,6 +126,22 @@ def definition(sql: Sql, dataset: str, revision: int | None = None) -> Row | Non
     return sql.one(SQL.find_definition, dataset=dataset, revision=revision)
 
 
+def is_deleted(tx: Sql, dataset: str) -> bool:
+    """Whether the dataset was deleted; if not, it can't be until the transaction ends."""
+    row = tx.one(SQL.is_deleted, dataset=dataset)
+    return row is not None and bool(row["deleted"])
+
+
+def take_dataset(tx: Sql, dataset: str) -> Row | None:
+    """Hold a dataset against everybody until the transaction ends: current_version, deleted_at."""
+    return tx.one(SQL.take_dataset, dataset=dataset)
+
+
+def delete_dataset(tx: Sql, dataset: str) -> None:
+    """Delete a dataset that has no version left, once it is taken; its id is never given again."""
+    tx.run(SQL.delete_dataset, dataset=dataset)
+
+
 def lock_dataset(tx: Sql, dataset: str) -> Row:
     """Hold a dataset until the transaction ends, before any other lock: id, last_version, current_version."""
     row = tx.one(SQL.lock_dataset, dataset=dataset)

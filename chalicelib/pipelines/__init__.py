@@ -6,6 +6,7 @@ Light to import: the API needs it at every cold start.
 from dataclasses import dataclass
 from functools import cache
 
+from chalicelib import codes
 from chalicelib.datasets import registry
 from chalicelib.db import Database, Sql, connect
 from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal, SubjectBusy
@@ -71,3 +72,23 @@ def withdraw(engine: Engine, dataset: str, version: int, *, key: Idempotency | N
             return job
 
     return engine.once(key, accept)
+
+
+def delete_dataset(engine: Engine, dataset: str) -> None:
+    """Delete a dataset whose versions are all withdrawn, and its schedule; its id is never given again.
+
+    Raises Refusal: not_found, gone, has_versions; SubjectBusy.
+    """
+    key = f"dataset:{dataset}"
+    with engine.db.transaction() as tx:  # the engine's statements run in it too: it is its connection
+        engine.delete_schedule(key)  # first, for catch-up locks in this order too
+        known = registry.take_dataset(tx, dataset)
+        if known is None:
+            raise Refusal("not_found", "dataset", "There is no such dataset.")
+        if known["deleted_at"]:
+            raise Refusal("gone", "dataset", f"Dataset '{dataset}' was deleted.")
+        if active := engine.find(key):
+            raise SubjectBusy(active.id, active.pipeline)
+        if known["current_version"] is not None:
+            raise Refusal("has_versions", "dataset", codes.PROBLEMS["has_versions"].remedy)
+        registry.delete_dataset(tx, dataset)

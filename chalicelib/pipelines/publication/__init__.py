@@ -46,6 +46,8 @@ def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
     if catalog(tx, settings()) is None:
         raise Refusal("catalog_not_configured", None, codes.FAILURES["catalog_not_configured"].remedy)
     dataset = str(wanted["dataset"])
+    if registry.is_deleted(tx, dataset):  # and it can't be until this is accepted
+        raise Refusal("gone", "dataset", f"Dataset '{dataset}' was deleted.")
     definition = registry.definition(tx, dataset)
     if definition is None:
         raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition. PUT one first.")

@@ -175,7 +175,7 @@ def test_a_pause_that_is_none_is_refused_with_its_field(ask, database, body, fie
 
 
 def test_the_app_itself_refuses_with_problem_documents(app, http):
-    answered = call(http, "DELETE", "/datasets/flights")
+    answered = call(http, "DELETE", "/datasets/flights/versions")
     problem(answered, 405, "method_not_allowed")
     assert set(answered.headers["Allow"].split(", ")) == {"GET", "HEAD"}
     problem(call(http, "PATCH", "/health"), 405)

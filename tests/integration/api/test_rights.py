@@ -43,6 +43,9 @@ ROUTES = [
     ("POST", "/datasets/flights/publications", None, (401, 401, 404, 403, 202, 202)),
     ("DELETE", "/datasets/flights/versions/1", None, (401, 401, 404, 403, 409, 409)),  # a publication is active
     ("GET", "/withdrawals/{withdrawal}", None, READERS),
+    ("GET", "/datasets", None, (401, 401, 200, 200, 200, 200)),
+    ("DELETE", "/datasets/flatlands", None, (401, 401, 404, 403, 204, 410)),  # the publisher has deleted it
+    ("DELETE", "/publications/{active}", None, (401, 401, 404, 403, 200, 200)),
     ("PUT", "/datasets/flights/schedule", CADENCE, (401, 401, 404, 403, 200, 200)),
     ("DELETE", "/datasets/flights/schedule", None, (401, 401, 404, 403, 204, 404)),  # the publisher has deleted it
     ("GET", "/internal/jobs", None, OPERATORS),

@@ -161,6 +161,7 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the region of the test that made it
     forget()
     engine = Engine(
         database, pipelines.PIPELINES, settings.settings(), queues, monotonic=clock.monotonic, sleep=clock.sleep
