@@ -32,6 +32,14 @@ def test_a_token_speaks_for_its_principal(sql):
         assert (principal.name, principal.role, principal.datasets) == ("Open data office", Role.PUBLISHER, "flights-*")
 
 
+def test_a_token_that_stands_is_no_password_and_nothing_without_its_scheme(sql):
+    secret = create_token(sql, "office", "operator")
+
+    for header in (secret, f"Basic {secret}", f"Token {secret}", f"Bearer {secret}x", f"Bearer {secret} {secret}"):
+        with pytest.raises(Unauthorized):
+            authenticate(sql, header)
+
+
 def test_the_secret_is_kept_nowhere_and_its_hash_is_keyed(sql, environment):
     secret = create_token(sql, "office", "reader")
 

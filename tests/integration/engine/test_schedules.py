@@ -9,6 +9,7 @@ import pytest
 
 from chalicelib.db import Database, DatabaseAway, Transaction
 from chalicelib.engine import Cadence, Engine
+from chalicelib.engine.lease import sql
 from tests import toy
 from tests.toy import Parcel, work
 
@@ -105,6 +106,19 @@ def test_T17_five_ticks_at_once_have_the_effect_of_one_and_keep_the_cap(engine, 
         assert sum(pool.map(tick, range(5))) == 20
     assert len(started(engine)) == 20
     assert len({job["schedule"] for job in started(engine)}) == 20
+
+
+def test_T17_a_tick_that_meets_another_leaves_the_schedules_to_it_and_has_not_finished(engine, clock, dsn):
+    overdue(engine, 2)
+    clock.set("2026-03-03 15:00:00+00")
+    other = Database(dsn)
+    with other.transaction() as tx:
+        assert tx.run(sql.lock_catch_up)
+        assert engine.catch_up() == {"in_other_hands": 1}
+    assert started(engine) == []
+    assert engine.health().runs["catch_up"].finished_at is None
+    assert engine.catch_up() == {"started": 2}
+    other.close()
 
 
 @pytest.mark.parametrize("boundary", range(8))
