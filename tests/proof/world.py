@@ -157,9 +157,6 @@ class World:
         broken_removers = False
         toy.behaviour.clear()
         self.point = lambda name, act: act()
-        for engine in self.processes:
-            engine.db.close()
-        self.processes[2:] = []
         self.queues.messages.clear()
         self.queues.mood = "well"
         self.queues.meanwhile = lambda: None
@@ -179,18 +176,20 @@ class World:
         for pause in self.engine.pauses():
             self.engine.resume(pause.pipeline)
 
-    def until_quiet(self, *, look: bool = True, minutes: int = 60 * 40) -> None:
+    def until_quiet(self, *, minutes: int = 60 * 40) -> None:
         """The scheduled functions run, workers work, messages come: until every job has ended and nothing is left."""
         self.undisturbed()
+        self.watch.look()
         passed = 0
         while passed <= minutes:
             self.engine.recover()
             self.watch.after_recovery()
-            self.engine.catch_up()
-            for queue in ("work", "fetch"):
+            if self.watch.last.schedules:
+                self.engine.catch_up()
+            for queue in {job["queue"] for job in self.watch.last.unfinished().values()}:
                 self.worker.work_on(queue, [], lambda: 300)
             self.engine.clean_up(removers=REMOVERS)
-            now = self.watch.look() if look else self.watch.snapshot()
+            now = self.watch.look()
             unfinished = now.unfinished().values()
             garbage = [row for row in now.ledger.values() if row["status"] == "garbage"]
             if not unfinished and not garbage and not now.outbox:

@@ -1,0 +1,249 @@
+"""Every call of a life goes wrong once, in each way there is; then, left alone, everything ends as if nothing had been.
+
+A process that dies leaves its claim to recovery; one whose request or reply was lost goes on as the engine sees fit.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from chalicelib.db import DatabaseAway
+from chalicelib.engine import Advance, Cadence, Finished, Leased, Outage, PermanentFailure, Refusal, Wait
+from tests import toy
+from tests.proof.watch import PRIVATE, require
+from tests.proof.world import REMOVERS, Died, World, disturb
+from tests.toy import Letter, Parcel
+
+MODES = ("killed before", "killed after", "request lost", "reply lost")
+
+
+class Life:
+    """Processes one after the other; the one that is disturbed ends there, and the story goes on."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.engine = world.engine
+        self.worker = world.worker
+        self.outcomes: list[str] = []
+
+    def process(self, act: Callable[[], Any]) -> Any:
+        """One invocation; then everybody looks."""
+        try:
+            return act()
+        except (Died, DatabaseAway, Refusal):
+            return None
+        finally:
+            point, self.world.point = self.world.point, lambda name, act: act()
+            self.world.watch.look()
+            self.world.point = point
+
+    def accept(self, pipeline: str, name: str, revision: int = 1, **more: Any) -> UUID | None:
+        accepted = self.process(lambda: self.engine.accept(pipeline, Parcel(name=name, revision=revision), **more))
+        return accepted.job.id if accepted else None
+
+    def ticks(self, minutes: int = 1, queue: str = "work") -> None:
+        for _ in range(minutes):
+            self.process(self.engine.recover)
+            worked = self.process(lambda: self.worker.work_on(queue, [], lambda: 300)) or []
+            self.outcomes += [each.outcome for each in worked]
+            self.world.clock.advance("61 s")
+
+
+def writes_and_keeps(leased: Leased[Any]) -> Advance:
+    leased.heartbeat(force=True, records=1)
+    kept = leased.note("s3_object", {"key": f"{leased.state}-{leased.claim_id}"})
+    leased.note("s3_object", {"key": f"scratch-{leased.claim_id}"})
+    leased.save({"page": 1})
+    return Advance(keep=[kept], size=1)
+
+
+def finishes_with_a_version(leased: Leased[Any]) -> Finished:
+    kept = leased.note("s3_object", {"key": f"graph-{leased.claim_id}"})
+    with leased.transaction() as tx:
+        leased.hold(tx)
+        leased.finish(tx, keep=[kept], version=1)
+    return Finished()
+
+
+def once(*first: Callable[[Leased[Any]], Any]) -> Callable[[Leased[Any]], Any]:
+    """These at its first runs, then it advances."""
+    left = list(first)
+    return lambda leased: left.pop(0)(leased) if left else Advance()
+
+
+def raises(error: BaseException) -> Callable[[Leased[Any]], Any]:
+    def step(leased: Leased[Any]) -> Any:
+        raise error
+
+    return step
+
+
+def a_publication(life: Life) -> None:
+    """From the request to the version: two steps, files, a transaction at the end."""
+    toy.behaviour.update(PACK=writes_and_keeps, SHIP=finishes_with_a_version)
+    life.accept("delivery", "a")
+    life.ticks()
+
+
+def a_long_way(life: Life) -> None:
+    """Waits, an outage, an attempt that fails, a hand-over."""
+    toy.behaviour.update(
+        LOAD=once(lambda leased: Wait(20, "export"), raises(Outage("source_unreachable"))),
+        DRIVE=once(raises(ValueError())),
+        UNLOAD=once(lambda leased: (setattr(leased, "_until", lambda: 1.0), Advance())[1]),
+    )
+    life.accept("tour", "a")
+    life.ticks(4)
+
+
+def a_failure(life: Life) -> None:
+    """A payload, files and no success; then an operator."""
+    toy.behaviour["READ"] = lambda leased: (writes_and_keeps(leased), raises(PermanentFailure("source_denied"))(leased))
+    life.accept("post", "a", request=Letter(text=PRIVATE))
+    life.ticks()
+    toy.behaviour["PACK"] = raises(PermanentFailure("source_denied"))
+    failed = life.accept("delivery", "b")
+    life.ticks()
+    toy.behaviour.clear()
+    if failed:
+        life.process(lambda: life.engine.requeue(failed))
+
+
+def a_follow_up(life: Life) -> None:
+    """Asked again while it is at work; cancelled; the follow-up runs."""
+    first = life.accept("delivery", "a")
+    life.accept("delivery", "a", 2)
+    toy.behaviour["PACK"] = lambda leased: (life.engine.cancel(leased.id), Advance())[1]
+    life.ticks()
+    toy.behaviour.clear()
+    if first:
+        life.process(lambda: life.engine.cancel(first))
+
+
+def a_lost_worker(life: Life) -> None:
+    """A worker dies with files half written; recovery, three times, then a failure; the payload is gone."""
+    toy.behaviour["READ"] = lambda leased: (writes_and_keeps(leased), raises(toy.Crash())(leased))
+
+    def dies() -> None:
+        with suppress(toy.Crash):
+            life.worker.work("work", job=None, until=lambda: 300)
+
+    life.accept("post", "a", request=Letter(text=PRIVATE))
+    for _ in range(3):
+        life.process(dies)
+        life.world.clock.advance("62 s")
+        life.process(life.engine.recover)
+        life.world.clock.advance("41 s")
+    toy.behaviour.clear()
+
+
+def a_schedule_and_a_pause(life: Life) -> None:
+    """Three slots, one of a busy subject; a pause over what they started."""
+    cadence = Cadence(every="day", at="02:00", zone="Europe/Berlin")
+    point, life.world.point = life.world.point, lambda name, act: act()
+    for key, pipeline in (("a", "delivery"), ("b", "tour"), ("c", "recall")):
+        life.engine.set_schedule(key, pipeline, {"name": key, "revision": 1}, cadence)
+    life.engine.accept("delivery", Parcel(name="c"))
+    life.world.watch.look()
+    life.world.point = point
+    life.world.clock.advance("1 day")
+    life.process(life.engine.catch_up)
+    life.process(lambda: life.engine.pause("tour", hours=1))
+    life.world.clock.advance("10 min")
+    life.process(lambda: life.engine.resume("tour"))
+    life.ticks()
+
+
+def a_cleanup(life: Life) -> None:
+    """Garbage is removed, and once more; what is old is pruned."""
+    point, life.world.point = life.world.point, lambda name, act: act()
+    toy.behaviour["PACK"] = lambda leased: (writes_and_keeps(leased), raises(PermanentFailure("source_denied"))(leased))
+    life.accept("delivery", "a")
+    life.ticks()
+    life.accept("recall", "b")
+    life.ticks()
+    life.world.point = point
+    for minutes in (0, 16, 16):
+        life.world.clock.advance(f"{minutes} min")
+        life.process(lambda: life.engine.clean_up(removers=REMOVERS))
+    life.world.clock.advance("31 days")
+    life.process(lambda: life.engine.clean_up(removers=REMOVERS))
+
+
+STORIES = {
+    story.__name__: story
+    for story in (
+        a_publication,
+        a_long_way,
+        a_failure,
+        a_follow_up,
+        a_lost_worker,
+        a_schedule_and_a_pause,
+        a_cleanup,
+    )
+}
+
+
+class Disturbed:
+    """Counts the calls, and disturbs one."""
+
+    def __init__(self, number: int | None, mode: str):
+        self.number = number
+        self.mode = mode
+        self.calls: list[str] = []
+
+    def __call__(self, name: str, act: Callable[[], Any]) -> Any:
+        self.calls.append(name)
+        if len(self.calls) - 1 != self.number:
+            return act()
+        return disturb(self.mode, act)
+
+
+def tell(
+    world: World, story: str, number: int | None = None, mode: str = ""
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Tell a story with its n-th call disturbed, to its quiet end: the calls, and how each job ended."""
+    world.reset()
+    disturbed = Disturbed(number, mode)
+    world.point = disturbed
+    try:
+        life = Life(world)
+        STORIES[story](life)
+        for key in world.watch.last.schedules:
+            world.point = lambda name, act: act()
+            world.engine.delete_schedule(key)
+        world.until_quiet()
+    except BaseException as error:
+        error.add_note(f"{story}, call {number} ({disturbed.calls[-1:]}), {mode}")
+        raise
+    now = world.watch.last
+    for fate in world.watch.seen.values():
+        require(fate.ended, "a job has not ended", fate)
+    if mode in ("request lost", "reply lost"):
+        # Nobody has died: the worker repeats, or reads back, and neither gives its job up nor spends an attempt.
+        require("lost" not in life.outcomes, "a lost message was taken for a lost lease")
+        if disturbed.calls[number] in ("claim_job", "claim_next_job"):
+            spent = {fate.spent for fate in world.watch.seen.values() if fate.pipeline == "delivery"}
+            require(spent <= {1}, "a claim whose reply was lost has cost an attempt")
+    ends = sorted((fate.pipeline, fate.ended or "") for fate in world.watch.seen.values())
+    codes = {failure["code"] for failure in now.failures.values()}
+    require("unrecoverable" not in codes, "recovery gave up on a row")
+    return disturbed.calls, ends
+
+
+def points_of(world: World, story: str, modes: tuple[str, ...] = MODES) -> int:
+    """Disturb each call in each way; how many that were."""
+    calls, _ends = tell(world, story)
+    for number in range(len(calls)):
+        for mode in modes:
+            tell(world, story, number, mode)
+    return len(calls) * len(modes)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_whatever_call_goes_wrong(world, figures, story):
+    figures["crash points"] = points_of(world, story)
+    figures["stories"] = 1
