@@ -8,7 +8,7 @@ from chalice.app import Response
 from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition, changes
-from chalicelib.db import statements
+from chalicelib.db import Row, statements
 from chalicelib.security import Role
 
 from .documents import dataset_item, dataset_status
@@ -20,7 +20,7 @@ from .routing import Api, Call, answer, unless_known
 def register(api: Api) -> None:
     """GET /datasets, DELETE /datasets/{dataset}, PUT and GET …/definition, GET …/status."""
 
-    @api.route("/datasets", "GET", role=Role.READER)
+    @api.route("/datasets", "GET", role=Role.READER, query=("status", "limit", "after"))
     def get_datasets(call: Call) -> Response:
         """The datasets that the token reaches, by id; ``next`` is the ``after`` of the next page."""
         asked = query(call.request, "status", "limit", "after")
@@ -41,18 +41,27 @@ def register(api: Api) -> None:
             response.headers["Link"] = f'<{call.url("/datasets")}?{more}>; rel="next"'
         return response
 
-    @api.route("/datasets/{dataset}", "DELETE", role=Role.PUBLISHER)
+    @api.route("/datasets/{dataset}", "DELETE", role=Role.PUBLISHER, answers=(204,))
     def delete_dataset(call: Call, dataset: str) -> Response:
         """Delete a dataset and its schedule, once all its versions are withdrawn; its id is never given again."""
         query(call.request)
         pipelines.delete_dataset(call.engine, dataset)
         return Response("", status_code=204)
 
-    @api.route("/datasets/{dataset}/definition", "PUT", role=Role.PUBLISHER)
+    @api.route(
+        "/datasets/{dataset}/definition",
+        "PUT",
+        role=Role.PUBLISHER,
+        answers=(200, 201),
+        query=("dry_run",),
+        headers=("If-Match",),
+        body=Definition,
+    )
     def put_definition(call: Call, dataset: str) -> Response:
         """Store the definition: 201 for a new dataset, else 200; the same content again stays the same revision.
 
-        With ``dry_run=true`` nothing is stored: 200 with the fields that would change.
+        With If-Match only over the definition of that ETag. With ``dry_run=true`` nothing is stored: 200 with the
+        fields that would change.
         """
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
         definition = parsed(Definition, json_object(call.request), "invalid_definition")
@@ -65,7 +74,10 @@ def register(api: Api) -> None:
                 newest = registry.definition(tx, dataset) or {"revision": None, "body": {}}
                 differing = changes(newest["body"], definition.as_json())
                 return answer({"dataset": dataset, "revision": newest["revision"], "changes": differing})
+            before = _matching(call, registry.definition(tx, dataset))
             revision, created = registry.put_definition(tx, dataset, definition)
+            if before is not None and created and revision != before + 1:
+                raise Problem("precondition_failed")  # somebody else was faster by a moment
         address = call.url(f"/datasets/{dataset}/definition")
         etag = f'"{definition.etag}"'
         document = {"dataset": dataset, "revision": revision, "links": {"self": address}}
@@ -89,6 +101,16 @@ def register(api: Api) -> None:
         if definition is None:
             raise not_found("There is no definition of this dataset.")
         return answer(dataset_status(call, dataset, definition))
+
+
+def _matching(call: Call, newest: Row | None) -> int | None:
+    """The revision that the caller's If-Match names; None where none was sent."""
+    wanted = call.header("if-match")
+    if wanted is None:
+        return None
+    if newest is None or f'"{newest["etag"]}"' not in [tag.strip() for tag in wanted.split(",")]:
+        raise Problem("precondition_failed")
+    return int(newest["revision"])
 
 
 def _unknown_source(name: str, known: list[str]) -> Problem:

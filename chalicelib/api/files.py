@@ -32,13 +32,13 @@ REDIRECT = "public, max-age=60"
 def register(api: Api) -> None:
     """GET and HEAD of /datasets/{dataset}/[versions/{number}/]files/{name}."""
 
-    @api.route("/datasets/{dataset}/versions/{number}/files/{name}", "GET", "HEAD", role=None)
+    @api.route("/datasets/{dataset}/versions/{number}/files/{name}", "GET", "HEAD", role=None, answers=(307,))
     def get_file(call: Call, dataset: str, number: str, name: str) -> Response:
         """A file of a version: what dcat:downloadURL names."""
         version = published(call, dataset_id(dataset), version_number(number))
         return _file(call, version, name, REDIRECT)
 
-    @api.route("/datasets/{dataset}/files/{name}", "GET", "HEAD", role=None)
+    @api.route("/datasets/{dataset}/files/{name}", "GET", "HEAD", role=None, answers=(307,))
     def get_current_file(call: Call, dataset: str, name: str) -> Response:
         """A file of the current version."""
         return _file(call, published(call, dataset_id(dataset)), name, CURRENT)

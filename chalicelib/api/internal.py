@@ -17,7 +17,9 @@ from .requests import MOST, choice, flag, job_id, job_parameter, json_object, no
 from .routing import Api, Call, answer
 
 
-class _Pause(BaseModel):
+class PauseBody(BaseModel):
+    """Which pipeline, and for how long."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     pipeline: str = "*"
@@ -27,7 +29,7 @@ class _Pause(BaseModel):
 def register(api: Api) -> None:
     """Everything below /internal."""
 
-    @api.route("/internal/jobs", "GET", role=Role.OPERATOR)
+    @api.route("/internal/jobs", "GET", role=Role.OPERATOR, query=("pipeline", "status", "limit", "after"))
     def get_jobs(call: Call) -> Response:
         """Jobs, newest first; ``next`` is the ``after`` of the next page."""
         asked = query(call.request, "pipeline", "status", "limit", "after")
@@ -49,7 +51,7 @@ def register(api: Api) -> None:
             raise not_found("No job has this id.")
         return answer(job_document(call, found, call.engine.history(found.id)))
 
-    @api.route("/internal/jobs/{job}/cancel", "POST", role=Role.OPERATOR)
+    @api.route("/internal/jobs/{job}/cancel", "POST", role=Role.OPERATOR, answers=(200, 202))
     def post_cancel(call: Call, job: str) -> Response:
         """Cancel a job: at once if nobody owns it, else at its owner's next heartbeat; a finish may win."""
         query(call.request)
@@ -62,7 +64,7 @@ def register(api: Api) -> None:
         record_act(call.db, call.principal, "cancel", job=wanted, target=outcome)
         return answer(job_item(call, found), 202 if outcome is Outcome.REQUESTED else 200)
 
-    @api.route("/internal/failures", "GET", role=Role.OPERATOR)
+    @api.route("/internal/failures", "GET", role=Role.OPERATOR, query=("pipeline", "code", "limit", "after"))
     def get_failures(call: Call) -> Response:
         """Failures, newest first; ``next`` is the ``after`` of the next page."""
         asked = query(call.request, "pipeline", "code", "limit", "after")
@@ -84,7 +86,7 @@ def register(api: Api) -> None:
             raise not_found("No failure has this id.")
         return answer(job_document(call, found, call.engine.history(found.id)))
 
-    @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR)
+    @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR, answers=(202,), gives_status=True)
     def post_requeue(call: Call, job: str) -> Response:
         """Run a failure's job again: a new job about the same subject."""
         query(call.request)
@@ -96,7 +98,7 @@ def register(api: Api) -> None:
         record_act(call.db, call.principal, "requeue", job=wanted, target=str(made.id))
         return accepted(call, made)
 
-    @api.route("/internal/failures/{job}", "DELETE", role=Role.OPERATOR)
+    @api.route("/internal/failures/{job}", "DELETE", role=Role.OPERATOR, answers=(204,))
     def delete_failure(call: Call, job: str) -> Response:
         """Forget a failure."""
         query(call.request)
@@ -106,7 +108,7 @@ def register(api: Api) -> None:
         record_act(call.db, call.principal, "purge", job=wanted)
         return Response("", status_code=204)
 
-    @api.route("/internal/catalog", "PUT", role=Role.OPERATOR)
+    @api.route("/internal/catalog", "PUT", role=Role.OPERATOR, query=("dry_run",), body=Catalog)
     def put_catalog(call: Call) -> Response:
         """Let the catalogue say this of itself, in the settings' place; with ``dry_run=true`` only say what changes."""
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
@@ -126,18 +128,18 @@ def register(api: Api) -> None:
             raise Problem("catalog_not_configured")
         return answer(found.as_json())
 
-    @api.route("/internal/pause", "PUT", role=Role.OPERATOR)
+    @api.route("/internal/pause", "PUT", role=Role.OPERATOR, body=PauseBody)
     def put_pause(call: Call) -> Response:
         """Claim no more jobs of a pipeline, or of all (``*``), until the pause ends by itself or is ended."""
         query(call.request)
-        wanted = read_as(_Pause, json_object(call.request), "bad_json")
+        wanted = read_as(PauseBody, json_object(call.request), "bad_json")
         if wanted.pipeline not in _pausable():
             raise Problem("bad_json", f"It must be one of {', '.join(_pausable())}.", field="pipeline")
         made = call.engine.pause(wanted.pipeline, hours=wanted.hours)
         record_act(call.db, call.principal, "pause", target=wanted.pipeline)
         return answer(pause_document(made))
 
-    @api.route("/internal/pause", "DELETE", role=Role.OPERATOR)
+    @api.route("/internal/pause", "DELETE", role=Role.OPERATOR, answers=(204,), query=("pipeline",))
     def delete_pause(call: Call) -> Response:
         """End the pause of a pipeline, or the one of all (``*``)."""
         pipeline = choice(query(call.request, "pipeline"), "pipeline", _pausable()) or "*"

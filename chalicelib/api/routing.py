@@ -4,12 +4,14 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
 import psycopg
 from chalice.app import Chalice, CORSConfig, Request, Response
+from pydantic import BaseModel
 
 from chalicelib import pipelines, telemetry
 from chalicelib.db import DatabaseAway
@@ -85,16 +87,45 @@ class Call:
 View = Callable[..., Response]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A route, and what it declares for its description."""
+
+    path: str
+    methods: tuple[str, ...]
+    role: Role | None
+    view: View
+    answers: tuple[int, ...]
+    query: tuple[str, ...]
+    headers: tuple[str, ...]
+    body: type[BaseModel] | None
+    gives_status: bool
+
+
 class Api:
     """Registers routes on the app."""
 
     def __init__(self, app: Chalice):
         """Answer errors of the app itself as problem documents too."""
         self._app = app
+        self.routes: list[Route] = []
         app.register_middleware(_middleware, "http")
 
-    def route(self, path: str, *methods: str, role: Role | None) -> Callable[[View], View]:
-        """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts."""
+    def route(
+        self,
+        path: str,
+        *methods: str,
+        role: Role | None,
+        answers: tuple[int, ...] = (200,),
+        query: tuple[str, ...] = (),
+        headers: tuple[str, ...] = (),
+        body: type[BaseModel] | None = None,
+        gives_status: bool = False,
+    ) -> Callable[[View], View]:
+        """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts.
+
+        The rest is what ``/openapi.json`` says of it: a job's status is what it gives, or another document.
+        """
 
         def register(view: View) -> View:
             @wraps(view)
@@ -114,6 +145,19 @@ class Api:
                 content_types=[],  # a body's type is checked where the body is read
                 cors=EVERY_ORIGIN if role is None else None,
             )(entry)
+            self.routes.append(
+                Route(
+                    path=path,
+                    methods=methods,
+                    role=role,
+                    view=view,
+                    answers=answers,
+                    query=query,
+                    headers=headers,
+                    body=body,
+                    gives_status=gives_status,
+                )
+            )
             return view
 
         return register

@@ -16,7 +16,9 @@ from .requests import flag, invalid, json_object, query, read_as
 from .routing import Api, Call, answer
 
 
-class _Body(BaseModel):
+class ScheduleBody(BaseModel):
+    """When a dataset is published."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
     every: Literal["day", "week", "month"]
@@ -28,11 +30,11 @@ class _Body(BaseModel):
 def register(api: Api) -> None:
     """PUT, GET and DELETE /datasets/{dataset}/schedule, GET /schedules."""
 
-    @api.route("/datasets/{dataset}/schedule", "PUT", role=Role.PUBLISHER)
+    @api.route("/datasets/{dataset}/schedule", "PUT", role=Role.PUBLISHER, query=("dry_run",), body=ScheduleBody)
     def put_schedule(call: Call, dataset: str) -> Response:
         """Publish a dataset every day, week or month from now on; with ``dry_run=true`` only check the cadence."""
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
-        body = read_as(_Body, json_object(call.request), "invalid_schedule")
+        body = read_as(ScheduleBody, json_object(call.request), "invalid_schedule")
         try:
             cadence = Cadence(**body.model_dump())
         except InvalidCadence as wrong:
@@ -53,7 +55,7 @@ def register(api: Api) -> None:
             raise not_found("The dataset has no schedule.")
         return answer(schedule_document(call, found))
 
-    @api.route("/datasets/{dataset}/schedule", "DELETE", role=Role.PUBLISHER)
+    @api.route("/datasets/{dataset}/schedule", "DELETE", role=Role.PUBLISHER, answers=(204,))
     def delete_schedule(call: Call, dataset: str) -> Response:
         """Stop publishing a dataset on a schedule; an active publication goes on."""
         query(call.request)

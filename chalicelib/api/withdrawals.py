@@ -14,14 +14,21 @@ from .routing import Api, Call
 def register(api: Api) -> None:
     """DELETE /datasets/{dataset}/versions/{number}, GET /withdrawals/{job}."""
 
-    @api.route("/datasets/{dataset}/versions/{number}", "DELETE", role=Role.PUBLISHER)
+    @api.route(
+        "/datasets/{dataset}/versions/{number}",
+        "DELETE",
+        role=Role.PUBLISHER,
+        answers=(202,),
+        headers=("Idempotency-Key",),
+        gives_status=True,
+    )
     def delete_version(call: Call, dataset: str, number: str) -> Response:
         """Withdraw a version; 202 with the job that does it, or did it: the same again is the same answer."""
         query(call.request)
         key = call.idempotency({})
         return accepted(call, pipelines.withdraw(call.engine, dataset, version_number(number), key=key))
 
-    @api.route("/withdrawals/{job}", "GET", role=Role.READER)
+    @api.route("/withdrawals/{job}", "GET", role=Role.READER, gives_status=True)
     def get_withdrawal(call: Call, job: str) -> Response:
         """The status of a withdrawal."""
         query(call.request)

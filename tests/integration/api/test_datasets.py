@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from chalicelib.datasets import registry
 from chalicelib.security import create_token
 from tests.conftest import PUBLIC_URL
 
@@ -168,3 +169,31 @@ def test_a_schedule_that_is_none_is_refused_with_its_field(ask, database, body, 
     fields = {error["field"].partition(".")[0] for error in refused.get("errors", [refused])}
     assert field in fields
     assert written(database) == before
+
+
+def test_who_changes_a_definition_may_name_the_one_it_is_to_replace(ask, database):
+    first = ask("PUT", ADDRESS, DEFINITION)
+    etag = first.headers["Etag"]
+    problem(ask("PUT", "/datasets/flo/definition", DEFINITION, if_match=etag), 412, "precondition_failed")
+
+    changed = ask("PUT", ADDRESS, DEFINITION | {"licence": "CC-BY 4.0"}, if_match=f'"x", {etag}')
+    assert (changed.status_code, json.loads(changed.body)["revision"]) == (200, 2)
+    before = written(database)
+    for stale in (etag, f"W/{changed.headers['Etag']}", "nonsense"):
+        problem(ask("PUT", ADDRESS, DEFINITION, if_match=stale), 412, "precondition_failed")
+    assert written(database) == before
+    assert ask("PUT", ADDRESS, DEFINITION, if_match=changed.headers["Etag"]).status_code == 200
+
+
+def test_a_definition_that_comes_in_between_is_not_overwritten(ask, database, monkeypatch):
+    etag = ask("PUT", ADDRESS, DEFINITION).headers["Etag"]
+    put = registry.put_definition
+
+    def in_between(tx, dataset, definition):
+        monkeypatch.setattr(registry, "put_definition", put)
+        define(database, frequency="DAILY")
+        return put(tx, dataset, definition)
+
+    monkeypatch.setattr(registry, "put_definition", in_between)
+    problem(ask("PUT", ADDRESS, DEFINITION | {"licence": "CC-BY 4.0"}, if_match=etag), 412, "precondition_failed")
+    assert registry.definition(database, "flights")["body"]["licence"] == DEFINITION["licence"]

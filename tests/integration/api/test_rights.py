@@ -33,6 +33,8 @@ ROUTES = [
     ("GET", "/datasets/flights/files/flights.csv", None, (307,) * 6),
     ("HEAD", "/datasets/flights/files/flights.csv", None, PUBLIC),
     ("GET", "/health", None, PUBLIC),
+    ("GET", "/openapi.json", None, PUBLIC),
+    ("GET", "/docs", None, PUBLIC),
     ("GET", "/datasets/flights/definition", None, READERS),
     ("GET", "/datasets/flights/status", None, READERS),
     ("GET", "/publications/{active}", None, READERS),

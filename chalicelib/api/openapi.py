@@ -1,0 +1,198 @@
+"""What the API is, as OpenAPI 3.1: made of the routes, what they declare, and the pydantic models of what they take."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from html import escape
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
+
+from chalicelib.codes import PROBLEMS
+from chalicelib.settings import VERSION
+
+from .requests import MOST
+from .routing import Route
+
+_UUID = {"type": "string", "format": "uuid"}
+_FLAG = {"type": "string", "enum": ["true", "false"]}
+PATH = {
+    "dataset": {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,62}$"},
+    "number": {"type": "integer", "minimum": 1},
+    "job": _UUID,
+    "name": {"type": "string"},
+}
+QUERY: dict[str, dict[str, Any]] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": 50},
+    "after": {"type": "string"},
+    "status": {"type": "string"},
+    "pipeline": {"type": "string"},
+    "code": {"type": "string"},
+    "dry_run": _FLAG,
+    "accept_drop": _FLAG,
+}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Progress(_Model):
+    """How far a job is; the total is null where it isn't known."""
+
+    records: int
+    bytes: int
+    total: int | None
+
+
+class WaitingFor(_Model):
+    """What a job waits for."""
+
+    code: str
+    since: datetime
+    until: datetime | None
+
+
+class JobFailure(_Model):
+    """Why a job failed: a stable code, its sentence, and details that hold nothing private."""
+
+    code: str
+    sentence: str
+    details: dict[str, Any]
+
+
+class Status(_Model):
+    """The status of a job; the same members whatever became of it."""
+
+    id: UUID
+    pipeline: str
+    status: Literal["queued", "running", "succeeded", "failed"]
+    state: str
+    attempts: int = Field(ge=0, le=3)
+    progress: Progress
+    version: int | None
+    accepted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    waiting_for: WaitingFor | None
+    failure: JobFailure | None
+    links: dict[str, str]
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457): a stable code, the field and the remedy."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str | None = None
+    field: str | None = None
+    errors: list[dict[str, str]] | None = None
+
+
+def document(routes: Sequence[Route], url: str) -> dict[str, Any]:
+    """The description of the routes, at PUBLIC_URL."""
+    models: set[type[BaseModel]] = {Status, ProblemDocument, *(route.body for route in routes if route.body)}
+    names, schemas = models_json_schema(
+        [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
+        ref_template="#/components/schemas/{model}",
+    )
+    refs = {model: schema for (model, _), schema in names.items()}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        for method in route.methods:
+            if method != "HEAD":
+                paths.setdefault(route.path, {})[method.lower()] = _operation(route, method, refs)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Leaseway",
+            "version": VERSION,
+            "description": "Publishes data: acknowledged at once, always finished.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": url}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, Any]:
+    summary, _, more = (route.view.__doc__ or "").partition("\n")
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": PATH[name]}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+    parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in route.query]
+    parameters += [{"name": name, "in": "header", "schema": {"type": "string"}} for name in route.headers]
+    content = {"application/json": {"schema": refs[Status] if route.gives_status else {"type": "object"}}}
+    problem = {"application/problem+json": {"schema": refs[ProblemDocument]}}
+    said: dict[str, Any] = {"description": summary}
+    operation: dict[str, Any] = {
+        "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', route.path).rstrip('_')}",
+        "tags": [route.path.strip("/").split("/")[0].split(".")[0]],
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            **{str(status): said | ({} if status in (204, 307) else {"content": content}) for status in route.answers},
+            "default": {"description": "A problem document.", "content": problem},
+        },
+    }
+    if more.strip():
+        operation["description"] = " ".join(more.split())
+    if route.body:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": refs[route.body]}}}
+    if route.role is not None:
+        operation["security"] = [{"token": []}]
+        operation["x-role"] = route.role.name.lower()
+    return operation
+
+
+def page(described: Mapping[str, Any]) -> str:
+    """The same for people: one page without a script, or anything from elsewhere."""
+    parts = []
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            role = operation.get("x-role", "everybody")
+            rows = "".join(
+                f"<li><code>{escape(each['name'])}</code> ({each['in']})"
+                f" <code>{escape(json.dumps(each['schema']))}</code></li>"
+                for each in operation["parameters"]
+            )
+            body = operation.get("requestBody")
+            takes = f"<p>Takes <code>{escape(_name(body))}</code>.</p>" if body else ""
+            answers = ", ".join(status for status in operation["responses"] if status != "default")
+            parts.append(
+                f'<section><h2><code>{method.upper()}</code> {escape(path)}</h2><p class="role">{role}; {answers}</p>'
+                f"<p>{escape(operation['summary'])} {escape(operation.get('description', ''))}</p>{takes}"
+                f"<ul>{rows}</ul></section>"
+            )
+    schemas = "".join(
+        f"<section><h2>{escape(name)}</h2><pre>{escape(json.dumps(schema, indent=2))}</pre></section>"
+        for name, schema in described["components"]["schemas"].items()
+    )
+    codes = "".join(
+        f"<tr><td><code>{name}</code><td>{code.status}<td>{escape(f'{code.sentence}. {code.remedy}')}</tr>"
+        for name, code in PROBLEMS.items()
+    )
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Leaseway: the API</title>'
+        '<meta name="viewport" content="width=device-width"><style>'
+        "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+        "section{border-top:1px solid #ccc}h2{font-size:1.1rem}.role{color:#555}pre{overflow:auto;background:#f5f5f5}"
+        "td{padding:.2rem .6rem;vertical-align:top}</style><h1>Leaseway: the API</h1>"
+        '<p>For machines: <a href="openapi.json">openapi.json</a>. A token goes into the header'
+        " <code>Authorization: Bearer TOKEN</code>.</p>"
+        f"{''.join(parts)}<h1>Codes of problems</h1><table>{codes}</table><h1>Schemas</h1>{schemas}</html>"
+    )
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    return str(body["content"]["application/json"]["schema"]["$ref"]).rpartition("/")[2]
