@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -55,13 +55,16 @@ class Store:
         key = secret.get_secret_value() if secret else None
         return cls(settings.bucket, client, lambda: client(settings.files_base, settings.files_access_key_id, key))
 
-    def open_upload(self, key: str, content_type: str) -> "Upload":
-        """Begin an upload; nothing is visible under the key until it is complete."""
+    def open_upload(self, key: str, content_type: str, waiting: Callable[[], None] = lambda: None) -> "Upload":
+        """Begin an upload; nothing is visible under the key until it is complete.
+
+        ``waiting`` is called every second while the store lets us wait, so that a lease outlasts a store that hangs.
+        """
         with _reaching():
             opened = self._client().create_multipart_upload(
                 Bucket=self.bucket, Key=key, ContentType=content_type, ChecksumAlgorithm="SHA256"
             )
-        return Upload(self, key, opened["UploadId"])
+        return Upload(self, key, opened["UploadId"], waiting)
 
     def head(self, key: str) -> Found | None:
         """What the store holds under a key, or None."""
@@ -120,17 +123,19 @@ class Store:
 class Upload:
     """A file on its way into the store, one part filling while one thread sends the part before."""
 
-    def __init__(self, store: Store, key: str, upload_id: str):
+    def __init__(self, store: Store, key: str, upload_id: str, waiting: Callable[[], None]):
         self.key = key
         self.id = upload_id
         self._store = store
         self._client = store._client()
+        self._waiting = waiting
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="upload")
         self._sending: Future[CompletedPartTypeDef] | None = None
         self._parts: list[CompletedPartTypeDef] = []
         self._part = bytearray()
         self._hash = hashlib.sha256()
         self._bytes = 0
+        self._away = False
 
     def write(self, data: bytes) -> None:
         """Take the next bytes; waits only when a part is full and the one before is still on its way."""
@@ -146,28 +151,22 @@ class Upload:
         if self._part or not self._parts:  # an empty object has one empty part
             self._send()
             self._collect()
+        etag = self._await(self._sender.submit(self._finish))
         self._sender.shutdown()
-        try:
-            with _reaching():
-                etag = self._client.complete_multipart_upload(
-                    Bucket=self._store.bucket, Key=self.key, UploadId=self.id, MultipartUpload={"Parts": self._parts}
-                )["ETag"]
-        except StorageRefused as refused:
-            # The answer to a completion that succeeded may have been lost; then its repetition finds no upload.
-            found = self._store.head(self.key)
-            if refused.details.get("status") != 404 or found is None:
-                raise
-            etag = found.etag
-        self._check(etag)
         return Stored(self._bytes, self._hash.hexdigest(), etag)
 
     def abort(self) -> None:
-        """Leave nothing: a part that is still on its way is waited for, else it could outlive the upload."""
+        """Leave nothing: a part that is still on its way is waited for, else it could outlive the upload.
+
+        A store that doesn't answer isn't asked once more: that would take longer than a lease, and whoever noted the
+        upload removes it later.
+        """
         self._part.clear()
         with suppress(StorageAway, StorageRefused):
             self._collect()
         self._sender.shutdown()
-        self._store.abort(self.key, self.id)
+        if not self._away:
+            self._store.abort(self.key, self.id)
 
     def _send(self) -> None:
         self._collect()
@@ -190,7 +189,33 @@ class Upload:
     def _collect(self) -> None:
         if self._sending:
             sending, self._sending = self._sending, None
-            self._parts.append(sending.result())
+            self._parts.append(self._await(sending))
+
+    def _await[T](self, asked: "Future[T]") -> T:
+        """The store's answer."""
+        while not wait([asked], timeout=1).done:
+            self._waiting()
+        try:
+            return asked.result()
+        except StorageAway:
+            self._away = True
+            raise
+
+    def _finish(self) -> str:
+        """Complete the upload and check it; the object's ETag."""
+        try:
+            with _reaching():
+                etag = self._client.complete_multipart_upload(
+                    Bucket=self._store.bucket, Key=self.key, UploadId=self.id, MultipartUpload={"Parts": self._parts}
+                )["ETag"]
+        except StorageRefused as refused:
+            # The answer to a completion that succeeded may have been lost; then its repetition finds no upload.
+            found = self._store.head(self.key)
+            if refused.details.get("status") != 404 or found is None:
+                raise
+            etag = found.etag
+        self._check(etag)
+        return etag
 
     def _check(self, etag: str) -> None:
         """Ask the store what it holds: its size, its ETag, and its checksum over the parts' checksums.

@@ -85,7 +85,7 @@ def _export(
     def target(format: str, media_type: str) -> Upload:
         key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{format}"
         rows.append(job.note("s3_object", {"key": key}))
-        return store.open_upload(key, media_type)
+        return store.open_upload(key, media_type, waiting=job.heartbeat)
 
     exported = export(relation, definition.formats, target, beat=job.heartbeat, csv_bom=bool(definition.csv_bom))
     job.heartbeat(force=True, records=exported.records, bytes=sum(file.bytes for file in exported.files))

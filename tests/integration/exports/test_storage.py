@@ -344,4 +344,25 @@ def test_an_export_into_a_store_that_goes_away_leaves_nothing_visible(store, s3,
             beat=lambda **_: None,
         )
 
+    # It isn't asked once more: what is left is what the ledger noted, and cleanup removes.
+    assert everything(s3)[0] == []
+    monkeypatch.undo()
+    for name in ("csv", "json", "xml"):
+        store.abort_uploads(f"data.{name}")
+        store.delete(f"data.{name}")
     assert everything(s3) == ([], [])
+
+
+@pytest.mark.parametrize("call", ["upload_part", "complete_multipart_upload", "head_object"])
+def test_while_a_store_hangs_the_caller_may_keep_its_lease_alive(store, monkeypatch, call):
+    kept, ask = threading.Event(), getattr(store._client(), call)
+
+    def slow(**arguments):
+        assert kept.wait(60), "nobody kept the lease alive"
+        return ask(**arguments)
+
+    monkeypatch.setattr(store._client(), call, slow)
+    upload = store.open_upload("k", "text/csv", waiting=kept.set)
+    upload.write(b"x")
+
+    assert upload.complete().bytes == 1
