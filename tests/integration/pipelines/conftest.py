@@ -168,7 +168,7 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
     )
     # The context is the functions' own, over this test's engine; settings are read anew when they change.
     context = lambda: pipelines.Context(settings.settings(), database, engine)  # noqa: E731
-    for module in (entries, export_steps, publication_steps, withdrawal_steps, removal):
+    for module in (entries, export_removal, export_steps, publication_steps, withdrawal_steps, removal):
         monkeypatch.setattr(module, "context", context)
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket=BUCKET)
