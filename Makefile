@@ -34,8 +34,9 @@ integration: env ## the tests on PostgreSQL, Oxigraph and LocalStack, each alone
 e2e: env ## the tests on the whole stack
 	@$(PYTEST) tests/e2e
 
-prove: env ## proof that no job hangs and no two owners commit, in minutes: docs/proof.md
+prove: env ## proof that no job hangs and no two owners commit, in minutes; BASE=commit: mutants of the SQL changed since
 	@$(PYTEST) tests/proof
+	@if [ -n "$(BASE)" ]; then .venv/bin/python -m tests.proof.mutate --since "$(BASE)"; fi
 
 prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand
 	@PROVE=long $(PYTEST) tests/proof

@@ -18,6 +18,9 @@ from tests.proof.world import World
 
 LONG = os.environ.get("PROVE") == "long"
 
+caught_by: list[str] = []
+"""Each broken twin, and the check that caught it."""
+
 table: dict[str, dict[str, object]] = {}
 
 
@@ -64,7 +67,9 @@ def pytest_runtest_makereport(item: pytest.Item):
 def pytest_terminal_summary(terminalreporter) -> None:
     if not table:
         return
-    terminalreporter.section("what was proven")
+    terminalreporter.section("what was proven", "=")
+    for line in caught_by:
+        terminalreporter.write_line(line.rstrip())
     for check, row in table.items():
         counts = ", ".join(
             f"{number:,} {what}" for what, number in row.items() if what not in ("seconds", "violations")

@@ -104,7 +104,7 @@ def a_failure(life: Life) -> None:
     toy.behaviour["READ"] = lambda leased: (writes_and_keeps(leased), raises(PermanentFailure("source_denied"))(leased))
     life.accept("post", "a", request=Letter(text=PRIVATE))
     life.ticks()
-    toy.behaviour["PACK"] = raises(PermanentFailure("source_denied"))
+    toy.behaviour.update(PACK=writes_and_keeps, SHIP=raises(PermanentFailure("source_denied")))
     failed = life.accept("delivery", "b")
     life.ticks()
     toy.behaviour.clear()

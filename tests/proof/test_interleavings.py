@@ -294,7 +294,7 @@ def two_due_schedules(scene: Scene) -> None:
 
 def more_schedules_than_the_cap(scene: Scene) -> None:
     cadence = Cadence(every="day", at="02:00", zone="UTC")
-    for key in "abcd":
+    for key in "abcde":
         scene.world.engine.set_schedule(key, "tour", {"name": key}, cadence)
     scene.world.clock.advance("1 day")
     scene.world.watch.look()

@@ -221,27 +221,74 @@ class Machine(RuleBasedStateMachine):
         """Whether the write must arrive, as far as the claim goes; its job's own rules come on top."""
         return self.living(hand) and not (act == "retry" and hand.leased.attempts >= 3)
 
-    @precondition(lambda self: any(self.living(hand) for hand in self.hands))
+    def hand(self, which: int) -> Hand | None:
+        """A living owner's; where there is none, somebody accepts and claims first, if no pause forbids it."""
+        hands = [hand for hand in self.hands if self.living(hand)]
+        if not hands:
+            self.armed = None
+            pipeline = ["tour", "delivery", "post", "crawl"][which % 4]
+            request = Letter(text=PRIVATE) if pipeline == "post" else None
+            subject = Parcel(name=f"of {which}", revision=1)
+            accepted = self.go(lambda: self.engine.accept(pipeline, subject, request=request), SubjectBusy)
+            if accepted is None:
+                return None
+            queue, asked = toy.PIPELINES[pipeline].queue, self.clock.now()
+            lease = timedelta(seconds=60)
+            self.claimed(
+                self.go(lambda: self.worker.claim(queue, job=accepted.job.id, ask=uuid4(), lease=lease)), asked, 60
+            )
+            hands = [hand for hand in self.hands if self.living(hand)]
+        return hands[which % len(hands)] if hands else None
+
     @rule(
         which=any_of,
         act=st.sampled_from([*WRITES, "note", "save", "advance", "advance", "complete"]),
         keep=st.integers(0, 3),
     )
     def an_owner_writes(self, which, act, keep):
-        hands = [hand for hand in self.hands if self.living(hand)]
-        self.write(hands[which % len(hands)], act, keep)
+        if hand := self.hand(which):
+            self.write(hand, act, keep)
 
-    @precondition(lambda self: any(not self.living(hand) for hand in self.hands))
+    @rule(which=any_of, act=st.sampled_from(["beat", "save", "note", "advance"]), keep=st.integers(0, 3))
+    def an_owner_goes_on(self, which, act, keep):
+        self.an_owner_writes(which, act, keep)
+
+    @rule(which=any_of)
+    def an_owner_is_lost_and_another_takes_over(self, which):
+        """The lost one comes back later: it replays what it was about to write."""
+        if (hand := self.hand(which)) is None:
+            return
+        self.armed = None
+        lost = hand.leased
+        self.clock.advance("11 min")
+        self.go(self.engine.recover)
+        self.clock.advance("41 s")
+        queue, asked = toy.PIPELINES[lost.pipeline].queue, self.clock.now()
+        self.claimed(
+            self.go(lambda: self.worker.claim(queue, job=lost.id, ask=uuid4(), lease=timedelta(seconds=600))),
+            asked,
+            600,
+        )
+
     @rule(which=any_of)
     def a_stale_owner_replays_every_write(self, which):
+        if all(self.living(hand) for hand in self.hands):
+            self.hand(which)
+            self.clock.advance("11 min")
         hands = [hand for hand in self.hands if not self.living(hand)]
+        # Most telling while somebody else owns the job.
+        owned = {hand.leased.id for hand in self.hands if self.living(hand)}
+        hands = [hand for hand in hands if hand.leased.id in owned] or hands
+        if not hands:
+            return
         hand = hands[which % len(hands)]
         self.armed = None
         before = self.watch.look()
         for act, write in WRITES.items():
-            hand.leased.finished = False
+            # As if nothing had been tried before: progress that is unreported would shield the next write.
+            hand.leased.finished, hand.leased._progress = False, {}
             try:
-                write(hand.leased, [])
+                write(hand.leased, hand.noted)
             except (LeaseLost, StopIteration):
                 pass
             except Cancelled:
@@ -339,7 +386,6 @@ class Machine(RuleBasedStateMachine):
         claims: list[int] = []
 
         def step(leased: Leased[Any]) -> Any:
-            require(leased.claim_id not in claims, "two invocations share a claim (invariant 5)")
             claims.append(leased.claim_id)
             if len(claims) == 1:
                 self.worker.work(queue, job=leased.id, until=lambda: 300)
@@ -350,6 +396,7 @@ class Machine(RuleBasedStateMachine):
                 toy.behaviour[each.state] = step
         self.go(lambda: self.worker.work(queue, job=None, until=lambda: 300))
         toy.behaviour.clear()
+        require(len(claims) == len(set(claims)), "two invocations share a claim (invariant 5):", claims)
 
     @rule(doing=st.sampled_from(["waits", "advances", "is out"]))
     def a_relay_during_which_a_worker_works(self, doing):
