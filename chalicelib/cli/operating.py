@@ -1,5 +1,6 @@
 """Commands of those who are woken when something is stuck: jobs, failures, pauses. All over HTTP."""
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -198,7 +199,7 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
     """Run a failure's job again: a new job about the same subject, with a fresh budget.
 
     A subject that another job works on is refused and left as it is; with --all the others go on, and the exit code
-    is 1. What was run again already, --all leaves out.
+    is 1. What was run again already, or mended by a later publication, --all leaves out.
 
     Examples:
       leaseway failures requeue 019ad0c2-…
@@ -212,7 +213,7 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
         return
     refused = 0
     found = pages(server, "/internal/failures", "failures", 10_000, pipeline=pipeline, code=code)
-    left = [failed for failed in found if not failed.get("requeued_as")]
+    left = [failed for failed in _newest(found) if not failed.get("requeued_as") and _stands(server, failed)]
     if not left:
         click.echo("There is nothing to run again.")
     for failed in left:
@@ -223,6 +224,30 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
             click.echo(f"{failed['id']}: {error.format_message()}", err=True)
     if refused:
         raise Refused(f"{refused} of them {'stays as it is' if refused == 1 else 'stay as they are'}.")
+
+
+def _newest(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest failure about each thing, of a list with the newest first: running the older ones again adds nothing.
+
+    An export is a part of its publication, which makes it anew.
+    """
+    newest: dict[tuple[str, str], dict[str, Any]] = {}
+    for failed in found:
+        if failed["pipeline"] != "export":
+            newest.setdefault((failed["pipeline"], show.subject(failed)), failed)
+    return list(newest.values())
+
+
+def _stands(server: Remote, failed: dict[str, Any]) -> bool:
+    """Whether a failed publication is still what its dataset's status complains about: no later one has mended it."""
+    dataset = (failed.get("subject") or {}).get("dataset")
+    if failed["pipeline"] != "publication" or not dataset:
+        return True
+    try:
+        failure = server.get(f"/datasets/{dataset}/status").get("failure")
+    except Refused:  # the dataset is gone
+        return False
+    return bool(failure and failure["id"] == failed["id"])
 
 
 def _requeue(server: Remote, job: str) -> str:

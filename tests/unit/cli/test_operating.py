@@ -1,6 +1,9 @@
 """What the operator who was woken types."""
 
 import json
+from typing import Any
+
+import pytest
 
 from .conftest import JOB, Run, Server, status
 
@@ -100,8 +103,18 @@ def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server,
     assert OTHER in result.stderr
 
 
+TREES = FAILURE | {"id": OTHER, "subject": {"dataset": "trees"}}
+
+
+def stands(server: Server, failure: dict[str, Any]) -> None:
+    """The dataset's status complains about this failure."""
+    server.tell(f"GET /datasets/{failure['subject']['dataset']}/status", {"failure": failure})
+
+
 def test_T07_requeue_all_goes_on_past_a_busy_subject(server: Server, run: Run) -> None:
-    server.tell("GET /internal/failures?limit=100", {"failures": [FAILURE, FAILURE | {"id": OTHER}], "next": None})
+    server.tell("GET /internal/failures?limit=100", {"failures": [FAILURE, TREES], "next": None})
+    stands(server, FAILURE)
+    stands(server, TREES)
     server.problem(f"POST /internal/failures/{JOB}/requeue", 409, "subject_busy", "Another job works on it")
     server.tell(f"POST /internal/failures/{OTHER}/requeue", status("REQUESTED"), 202)
 
@@ -110,6 +123,25 @@ def test_T07_requeue_all_goes_on_past_a_busy_subject(server: Server, run: Run) -
     assert result.exit_code == 1
     assert f"{OTHER} runs again as job {JOB}." in result.stdout
     assert "1 of them stays as it is." in result.stderr
+
+
+@pytest.mark.parametrize(
+    "why", ["mended by a later version", "older than the newest", "a part of a publication", "gone"]
+)
+def test_requeue_all_leaves_out_what_nobody_waits_for(server: Server, run: Run, why: str) -> None:
+    older = FAILURE | {"id": OTHER}
+    failures = {"older than the newest": [FAILURE, older], "a part of a publication": [older | {"pipeline": "export"}]}
+    server.tell("GET /internal/failures?limit=100", {"failures": failures.get(why, [older]), "next": None})
+    if why == "gone":
+        server.problem("GET /datasets/flights/status", 404, "not_found", "There is nothing at this address")
+    else:
+        server.tell("GET /datasets/flights/status", {"failure": FAILURE if why == "older than the newest" else None})
+    server.tell(f"POST /internal/failures/{JOB}/requeue", status("REQUESTED"), 202)
+
+    result = run("failures", "requeue", "--all")
+
+    assert result.exit_code == 0
+    assert not any(OTHER in request for request, *_ in server.asked)
 
 
 def test_requeue_all_runs_nothing_a_second_time(server: Server, run: Run) -> None:
