@@ -46,6 +46,10 @@ lint: env ## style and docstrings, types, import contracts
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --quiet --check .
 	@.venv/bin/mypy
+	@for plugin in process_executor durable_s3; do \
+	  (cd localstack/plugins/$$plugin && ../../../.venv/bin/mypy --config-file ../mypy.ini \
+	    --python-executable ../../../.leaseway/localstack-env/bin/python .) || exit 1; \
+	done
 	@.venv/bin/lint-imports
 
 format: env ## lay the code out as `make lint` wants it

@@ -32,6 +32,7 @@ class Export:
     total: int | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
     unpublished: list[str] = field(default_factory=list)
+    removed: int = 0
 
 
 class DataService:
@@ -76,4 +77,5 @@ def _export(found: Job | Failure | None, age: float) -> Export:
         total=found.progress.total,
         files=found.result.get("files", []),
         unpublished=found.result.get("unpublished", []),
+        removed=found.result.get("removed", 0),
     )

@@ -93,6 +93,7 @@ def _export(
         keep=rows,
         records=exported.records,
         unpublished=[*exported.unpublished, *unpublished],
+        removed=exported.removed,
         files=[
             {
                 "format": file.format,

@@ -40,7 +40,13 @@ def get_data(job: Leased[PublicationSubject]) -> Advance | Wait:
     if not export.done:
         return Wait(seconds=export.retry_after, waiting_for=export.waiting_for)
     _refuse_an_empty_surprise(at.db, job.subject, export.records)
-    return Advance(keep=[kept], files=export.files, records=export.records, unpublished=export.unpublished)
+    return Advance(
+        keep=[kept],
+        files=export.files,
+        records=export.records,
+        unpublished=export.unpublished,
+        removed=export.removed,
+    )
 
 
 def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
@@ -80,7 +86,8 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
             records=facts.records,
             files=job.result["files"],
             documents=rendered.documents,
-            report=report.as_json(),
+            # Characters that XML can't hold, taken out of its file (docs/exports.md).
+            report=report.as_json() | {"characters_removed": job.result.get("removed", 0)},
             triples=rendered.triples,
         )
         job.finish(tx, keep=[graph, export], version=facts.version)

@@ -1,11 +1,14 @@
 """The ledger: everything a job wrote outside is either kept by name or removed, twice, for ever tried."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 
 import pytest
 
-from chalicelib.db import DatabaseAway
-from chalicelib.engine import Advance, Finished, Outage, PermanentFailure
+from chalicelib.db import Database, DatabaseAway
+from chalicelib.engine import Advance, Engine, Finished, Outage, PermanentFailure
+from tests import toy
 from tests.toy import Parcel, behaviour, crash, kinds, take, work
 
 REMOVERS = {"s3_object": "tests.integration.engine.test_cleanup:remove"}
@@ -47,6 +50,24 @@ def writes(*keys, keep=None):
 
 def clean(engine):
     return engine.clean_up(removers=REMOVERS)
+
+
+def test_T17_five_ticks_at_once_remove_each_thing_once(engine, clock, dsn, settings, queues, job):
+    behaviour["PACK"] = writes(*(f"scratch {number}" for number in range(30)), keep=[])
+    work(engine)
+    start = Barrier(5)
+
+    def tick(_):
+        database = Database(dsn)
+        theirs = Engine(database, toy.PIPELINES, settings, queues)
+        start.wait()
+        counts = clean(theirs)
+        database.close()
+        return counts.get("removed", 0)
+
+    with ThreadPoolExecutor(5) as pool:
+        assert sum(pool.map(tick, range(5))) == 30
+    assert sorted(removed) == sorted(f"scratch {number}" for number in range(30))
 
 
 def test_the_same_thing_noted_again_is_the_same_row(engine, job):

@@ -68,6 +68,19 @@ def test_OD_66_the_count_in_the_status_is_the_count_in_each_file(office):
     assert office.engine.status(job).progress.records == len(rows) == len(json.loads(files["json"])) == 100
 
 
+def test_OD_09_characters_that_xml_cannot_hold_are_counted_in_the_report(office, admin_database_dsn):
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute(r"update src.trees set name = E'an \x0b oak\x1f' where id = 7")
+    office.publish()
+    office.run(2)
+
+    version = registry.version(office.db, "trees", 1)
+    files = {file["format"]: office.content(file["key"]).decode() for file in version["files"]}
+    assert version["report"]["characters_removed"] == 2
+    assert "an  oak" in files["xml"]
+    assert json.loads(files["json"])[6]["name"] == "an \x0b oak\x1f"
+
+
 def test_a_second_version_takes_the_first_ones_place_in_the_catalogue_alone(office):
     office.publish()
     office.run(2)
