@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -123,7 +125,8 @@ def equivalents() -> dict[str, str]:
     known: dict[str, str] = {}
     for line in EQUIVALENT.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            name, _, reason = line.partition(" = ")
+            name, _, reason = line.partition("` = ")
+            name += "`"
             known[name.strip()] = reason.strip()
     return known
 
@@ -219,6 +222,8 @@ def main() -> int:
 def _run(wanted: list[Mutant], known: int, tests: list[str]) -> int:
     from localstack.postgresql import PostgreSQL
 
+    # Ended from outside it stops its server, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="leaseway-mutants-"))
     folder.chmod(0o755)
@@ -236,6 +241,7 @@ def _run(wanted: list[Mutant], known: int, tests: list[str]) -> int:
             print(f"{number}/{len(wanted)} {'SURVIVED' if survived else 'noticed '} {mutant.name}", flush=True)
     finally:
         server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
     print(
         f"mutants        {len(wanted)} run, {len(wanted) - len(survivors)} noticed, {len(survivors)} survived,"
         f" {known} known as equivalent, {time.monotonic() - began:.0f} s"
