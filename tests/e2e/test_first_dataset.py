@@ -77,7 +77,7 @@ def test_who_follows_the_page_has_two_scheduled_datasets_in_the_catalogue(
 
     told = ran.stdout
     assert "Nothing to mend" in told
-    assert told.count("Published version") == 2
+    assert told.count("Published version") == 3
     assert "every day at 02:15 Europe/Berlin" in told
     catalog = http.get("/catalog.ttl").text
     assert "Offene Daten von Beispiel" in catalog
@@ -85,3 +85,8 @@ def test_who_follows_the_page_has_two_scheduled_datasets_in_the_catalogue(
         assert f"{stack.url}/datasets/{dataset}" in catalog
         lines = http.get(f"/datasets/{dataset}/files/{dataset}.csv").text.splitlines()
         assert (lines[0], len(lines) - 1) == (columns, records)
+    assert http.get("/datasets/benches/files/benches.csv").text.split() == [
+        "nr,Straße,Höhe",
+        "1,Bäckerstraße,0.45",
+        "2,Lindenallee,0.50",
+    ]
