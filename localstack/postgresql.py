@@ -29,6 +29,8 @@ import psycopg
 ACCOUNTS = ("postgres", "nobody")
 SHARED_TEMPORARY = Path("/var/tmp")  # noqa: S108 - the one temporary folder that survives a reboot
 START_SECONDS = 60
+GOING_SECONDS = 5
+"""How long the children of a killed process may hold its port: they notice its death when they look."""
 LAUNCHES = 10
 PORTS = range(20_000, 30_000)
 SETTINGS = {
@@ -210,7 +212,7 @@ class PostgreSQL:
         (self.folder / "initialised").touch()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        if not is_free(self.port):
+        if not becomes_free(self.port):
             raise PostgreSQLError(f"Port {self.port} of PostgreSQL is taken by another program: stop that one.")
         binaries = self._binaries()
         if not self.data.exists():
@@ -285,6 +287,16 @@ def package_version() -> str:
 def free_ports(number: int) -> list[int]:
     """Loopback ports nobody listens on, outside the range that outgoing connections are given theirs from."""
     return list(islice((port for port in random.sample(PORTS, len(PORTS)) if is_free(port)), number))
+
+
+def becomes_free(port: int) -> bool:
+    """Whether nobody listens on this loopback port, or only what was killed a moment ago and is on its way out."""
+    end = time.monotonic() + GOING_SECONDS
+    while not is_free(port):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def is_free(port: int) -> bool:

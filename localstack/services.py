@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from localstack.postgresql import is_free
+from localstack.postgresql import becomes_free
 
 MARK = "LEASEWAY_SERVICE"
 FINGERPRINT = "LEASEWAY_SERVICE_FINGERPRINT"
@@ -63,7 +63,7 @@ class Service:
         self.stop()
         if not Path(self.command[0]).exists():
             raise ServiceError(f"{self.command[0]} isn't there: `make env` makes it.")
-        if not is_free(self.port):
+        if not becomes_free(self.port):
             raise ServiceError(f"Port {self.port} of {self.name} is taken by another program: stop that one.")
         self.before()
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
