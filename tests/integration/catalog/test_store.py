@@ -5,7 +5,6 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from itertools import count
 
 import pytest
 from rdflib import Graph, Literal, URIRef
@@ -174,7 +173,7 @@ def test_OD_81_a_reader_sees_one_whole_version_and_never_none(oxigraph, store):
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for fence in count(2):
+        for fence in range(2, 5_000):  # in the end it fails: a reader that sees one version only proves nothing
             if fence > 201 and len(set(seen)) >= 2 and len(seen) > 50:
                 break
             kind = "odd" if fence % 2 else "even"
