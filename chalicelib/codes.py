@@ -150,7 +150,6 @@ PROBLEMS: dict[str, Code] = {
         "Something else was asked for with this Idempotency-Key", "Take a new key for each new request.", 409
     ),
     "payload_erased": Code("The job's payload is erased, so it can't be run again", "Send it anew.", 409),
-    "not_configured": Code("This installation lacks a setting that is needed here", "", 409),
     "gone": Code("This was withdrawn", "", 410),
     "payload_too_large": Code("The body is too large", "", 413),
     "unsupported_media_type": Code("This address doesn't take this content type", "", 415),
