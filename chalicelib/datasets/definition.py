@@ -9,10 +9,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
@@ -37,6 +37,11 @@ ColumnType = Literal[
     "json",
     "binary",
 ]
+
+KEYS = {"text", "boolean", "integer", "decimal", "date", "time", "timestamp", "timestamptz", "uuid", "binary"}
+"""The types that a column of the key may have."""
+
+SYSTEM_COLUMNS = {"ctid", "cmin", "cmax", "xmin", "xmax", "tableoid"}
 
 TOLD = 100
 """How many faults are told at once; to find the nearest name for each of a million unknown ones would take minutes."""
@@ -142,6 +147,9 @@ Language = Annotated[str, AfterValidator(vocabularies.LANGUAGES.code)]
 Theme = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabularies.THEMES))]
 Licence = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabularies.LICENCES))]
 
+SourceName = Annotated[str, AfterValidator(_source)]
+ColumnName = Annotated[str, AfterValidator(_column)]
+
 
 class Part(BaseModel):
     """A part of a definition: nothing unknown, nothing converted."""
@@ -151,6 +159,9 @@ class Part(BaseModel):
 
 class Document(Part):
     """Something that is parsed as a whole and kept in one canonical form."""
+
+    examples: ClassVar[Mapping[str, str]] = {}
+    """What belongs into a field of that name, for faults; the ones below where it isn't said here."""
 
     @classmethod
     def parse(cls, content: object) -> Self:
@@ -216,13 +227,17 @@ class Temporal(Part):
 
 
 class Column(Part):
-    """A column that is published. ``from`` names it at the source where that differs."""
+    """A column that is published. ``from`` names it at the source where that differs.
 
-    name: Annotated[str, AfterValidator(_column)]
+    ``required``: no row is loaded without a value in it; those of the key always are.
+    """
+
+    name: ColumnName
     type: ColumnType
     title: Lines | None = None
     description: Texts | None = None
-    source_name: Annotated[str, AfterValidator(_column)] | None = Field(None, alias="from")
+    source_name: ColumnName | None = Field(None, alias="from")
+    required: Annotated[bool | None, AfterValidator(lambda wanted: wanted or None)] = None
 
 
 class Definition(Document):
@@ -243,13 +258,14 @@ class Definition(Document):
     landing_page: Link | None = None
     identifiers: Annotated[list[Line], Field(max_length=20), AfterValidator(_distinct)] = []
     conforms_to: Annotated[list[Iri], Field(max_length=20), AfterValidator(_distinct)] = []
-    source: Annotated[str, AfterValidator(_source)]
+    source: SourceName
     formats: Annotated[list[Format], Field(min_length=1), AfterValidator(_distinct), AfterValidator(sorted)] = list(
         get_args(Format)
     )
     csv_bom: Annotated[bool | None, AfterValidator(lambda wanted: wanted or None)] = None
     tier: Annotated[str, AfterValidator(_tier)] = "base"
     columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
+    key: Annotated[list[str], Field(min_length=1, max_length=16), AfterValidator(_distinct)] | None = None
     min_records: Annotated[int, Field(ge=0, le=10**15)] | None = None
     max_drop: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
@@ -277,6 +293,25 @@ class Definition(Document):
         if twice := sorted(name for name, times in counted.items() if times > 1):
             raise ValueError(f"has {', '.join(twice)} more than once; every published column has a name of its own")
         return columns
+
+    @field_validator("key")
+    @classmethod
+    def _makes_a_store(cls, key: list[str], info: ValidationInfo) -> list[str]:
+        columns: list[Column] = info.data.get("columns", [])
+        types = {column.name: column.type for column in columns}
+        for name in key if columns else ():
+            if name not in types:
+                nearest = get_close_matches(name, types, n=1)
+                hint = f"did you mean {nearest[0]}?" if nearest else "take it out"
+                raise ValueError(f"names {name[:80]!r}, which is none of the columns; {hint}")
+            if types[name] not in KEYS:
+                raise ValueError(f"can't have {name}: whether two values of {types[name]} are the same, nobody can say")
+        counted = Counter(column.source_name or column.name for column in columns)
+        if twice := sorted(name for name, times in counted.items() if times > 1):
+            raise ValueError(f"makes a store of the columns, where {', '.join(twice)} would stand more than once")
+        if kept := sorted(counted.keys() & SYSTEM_COLUMNS):
+            raise ValueError(f"makes a store of the columns, where {', '.join(kept)} is a name of PostgreSQL's own")
+        return key
 
     def fewest(self, published: int | None) -> int:
         """The fewest records a new version may have; ``published`` is how many the current one has, if there is one.
@@ -314,6 +349,7 @@ _EXAMPLES: Mapping[str, str] = {
     "columns": 'the columns to publish, e.g. [{"name": "year", "type": "integer"}]',
     "type": f"one of {', '.join(get_args(ColumnType))}",
     "min_records": "the fewest records that may be published",
+    "key": 'the columns by which a loaded row is known, e.g. ["id"]',
     "csv_bom": "true begins the CSV with a byte order mark, for spreadsheets",
     "max_drop": "the largest part of the published records that may be missing at once, from 0 to 1",
 }
@@ -345,22 +381,26 @@ def _fault(error: ErrorDetails, document: type[Document]) -> Fault:
     sentence = _KINDS.get(kind, "isn't of the kind that belongs here")
     if kind == "string_type" and isinstance(error["input"], bool | int | float):
         return Fault(path, f"{sentence}, and this is {json.dumps(error['input'])}; put it in quotes")
-    if kind != "dict_type" and (example := _EXAMPLES.get(last)):
+    if kind != "dict_type" and (example := document.examples.get(last) or _EXAMPLES.get(last)):
         sentence += f": {example}" if kind == "missing" else f", {example}"
     return Fault(path, sentence)
 
 
-_PARTS: Mapping[str, type[Part]] = {
-    "publisher": Publisher,
-    "contact": Contact,
-    "temporal": Temporal,
-    "columns": Column,
-}
-
-
-def _fields(document: type[Document], path: tuple[int | str, ...]) -> list[str]:
-    model = _PARTS.get(str(path[0]), document) if path else document
+def _fields(document: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """The names of the fields that may stand at a path."""
+    model = document
+    for part in path:
+        found = (field.annotation for name, field in model.model_fields.items() if part == (field.alias or name))
+        for annotation in found:
+            model = next(_models(annotation), model)
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
