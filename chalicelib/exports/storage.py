@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +29,15 @@ class Stored:
     bytes: int
     sha256: str
     etag: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that the store has taken: its ETag, the SHA-256 that the store checked (base64), its bytes."""
+
+    etag: str
+    sha256: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,12 @@ class Store:
                 Bucket=self.bucket, Key=key, ContentType=content_type, ChecksumAlgorithm="SHA256"
             )
         return Upload(self, key, opened["UploadId"], waiting)
+
+    def resume_upload(
+        self, key: str, upload_id: str, parts: Sequence[Part], waiting: Callable[[], None] = lambda: None
+    ) -> "Upload":
+        """Go on with an upload after these parts; whatever follows them is written anew."""
+        return Upload(self, key, upload_id, waiting, parts)
 
     def head(self, key: str) -> Found | None:
         """What the store holds under a key, or None."""
@@ -123,37 +138,54 @@ class Store:
 class Upload:
     """A file on its way into the store, one part filling while one thread sends the part before."""
 
-    def __init__(self, store: Store, key: str, upload_id: str, waiting: Callable[[], None]):
+    def __init__(self, store: Store, key: str, upload_id: str, waiting: Callable[[], None], parts: Sequence[Part] = ()):
         self.key = key
         self.id = upload_id
+        self.parts = list(parts)
+        """The parts that the store has taken."""
+        self.sent = len(self.parts)
+        """How many parts were cut so far: the last one may still be on its way."""
         self._store = store
         self._client = store._client()
         self._waiting = waiting
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        self._sending: Future[CompletedPartTypeDef] | None = None
-        self._parts: list[CompletedPartTypeDef] = []
+        self._sending: Future[Part] | None = None
         self._part = bytearray()
-        self._hash = hashlib.sha256()
-        self._bytes = 0
+        # A hash can't be carried over from another process: what was resumed is read back to be hashed.
+        self._hash = None if parts else hashlib.sha256()
         self._away = False
 
     def write(self, data: bytes) -> None:
         """Take the next bytes; waits only when a part is full and the one before is still on its way."""
-        self._hash.update(data)
-        self._bytes += len(data)
+        if self._hash:
+            self._hash.update(data)
         self._part += data
         if len(self._part) >= PART:
             self._send()
 
-    def complete(self) -> Stored:
-        """Make the object visible, then check that the store holds what was written (size and checksum)."""
-        self._collect()
-        if self._part or not self._parts:  # an empty object has one empty part
+    def settle(self) -> None:
+        """Wait for the part that is on its way; what follows it is still to be written, here or by who resumes."""
+        sending, self._sending = self._sending, None
+        if sending:
+            self.parts.append(self._await(sending))
+
+    def finish(self) -> None:
+        """Send what is left: all the parts are there, but nothing is visible yet."""
+        self.settle()
+        if self._part or not self.parts:  # an empty object has one empty part
             self._send()
-            self._collect()
-        etag = self._await(self._sender.submit(self._finish))
+            self.settle()
+
+    def complete(self) -> Stored:
+        """Make the object visible, then check that the store holds what was written (size and checksum).
+
+        One that was written in more than one go is read back, part by part, for the SHA-256 of the whole.
+        """
+        self.finish()
+        etag, checked = self._await(self._sender.submit(self._finish))
         self._sender.shutdown()
-        return Stored(self._bytes, self._hash.hexdigest(), etag)
+        sha256 = self._hash.hexdigest() if self._hash and checked else self._read_back()
+        return Stored(sum(part.bytes for part in self.parts), sha256, etag)
 
     def abort(self) -> None:
         """Leave nothing: a part that is still on its way is waited for, else it could outlive the upload.
@@ -163,17 +195,23 @@ class Upload:
         """
         self._part.clear()
         with suppress(StorageAway, StorageRefused):
-            self._collect()
+            self.settle()
         self._sender.shutdown()
         if not self._away:
             self._store.abort(self.key, self.id)
 
+    def leave(self) -> None:
+        """Stop here; the upload stays open for who resumes it."""
+        self._part.clear()
+        self._sender.shutdown(wait=False)
+
     def _send(self) -> None:
-        self._collect()
-        self._sending = self._sender.submit(self._put, len(self._parts) + 1, bytes(self._part))
+        self.settle()
+        self.sent += 1
+        self._sending = self._sender.submit(self._put, self.sent, bytes(self._part))
         self._part.clear()
 
-    def _put(self, number: int, body: bytes) -> "CompletedPartTypeDef":
+    def _put(self, number: int, body: bytes) -> Part:
         checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
         with _reaching():  # the store checks each part against its SHA-256 as it arrives
             part = self._client.upload_part(
@@ -184,12 +222,7 @@ class Upload:
                 Body=body,
                 ChecksumSHA256=checksum,
             )
-        return {"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": checksum}
-
-    def _collect(self) -> None:
-        if self._sending:
-            sending, self._sending = self._sending, None
-            self._parts.append(self._await(sending))
+        return Part(part["ETag"], checksum, len(body))
 
     def _await[T](self, asked: "Future[T]") -> T:
         """The store's answer."""
@@ -201,12 +234,19 @@ class Upload:
             self._away = True
             raise
 
-    def _finish(self) -> str:
-        """Complete the upload and check it; the object's ETag."""
+    def _finish(self) -> tuple[str, bool]:
+        """Complete the upload and check it; the object's ETag, and whether the store keeps a checksum of its own.
+
+        The completion names each part's ETag: where another part was put in its place meanwhile, the store refuses.
+        """
+        parts: list[CompletedPartTypeDef] = [
+            {"PartNumber": number, "ETag": part.etag, "ChecksumSHA256": part.sha256}
+            for number, part in enumerate(self.parts, 1)
+        ]
         try:
             with _reaching():
                 etag = self._client.complete_multipart_upload(
-                    Bucket=self._store.bucket, Key=self.key, UploadId=self.id, MultipartUpload={"Parts": self._parts}
+                    Bucket=self._store.bucket, Key=self.key, UploadId=self.id, MultipartUpload={"Parts": parts}
                 )["ETag"]
         except StorageRefused as refused:
             # The answer to a completion that succeeded may have been lost; then its repetition finds no upload.
@@ -214,29 +254,43 @@ class Upload:
             if refused.details.get("status") != 404 or found is None:
                 raise
             etag = found.etag
-        self._check(etag)
-        return etag
+        return etag, self._check(etag)
 
-    def _check(self, etag: str) -> None:
+    def _check(self, etag: str) -> bool:
         """Ask the store what it holds: its size, its ETag, and its checksum over the parts' checksums.
 
-        That checksum is the store's own, made of the bytes that it keeps, so the file isn't read again. A store that
-        keeps none is read.
+        That checksum is the store's own, made of the bytes that it keeps, so the file isn't read again for it. False
+        where the store keeps none.
         """
         found = self._store.head(self.key)
-        if found is None or found.bytes != self._bytes or found.etag != etag:
+        if found is None or found.bytes != sum(part.bytes for part in self.parts) or found.etag != etag:
             raise StorageMismatch
-        if found.checksum:
-            parts = b"".join(base64.b64decode(part["ChecksumSHA256"]) for part in self._parts)
-            expected = base64.b64encode(hashlib.sha256(parts).digest()).decode()
-            if found.checksum.partition("-")[0] != expected:  # "…=-3": three parts
+        if not found.checksum:
+            return False
+        parts = b"".join(base64.b64decode(part.sha256) for part in self.parts)
+        if found.checksum.partition("-")[0] != base64.b64encode(hashlib.sha256(parts).digest()).decode():
+            raise StorageMismatch  # "…=-3": three parts
+        return True
+
+    def _read_back(self) -> str:
+        """The SHA-256 of the object as the store gives it, each part of it checked."""
+        whole, body = hashlib.sha256(), self._store.read(self.key)
+        piece = b""
+        for part in self.parts:
+            held, missing = hashlib.sha256(), part.bytes
+            while missing:
+                if not piece:
+                    piece = next(body, b"")
+                    self._waiting()
+                if not piece:
+                    raise StorageMismatch
+                taken, piece = piece[:missing], piece[missing:]
+                held.update(taken)
+                whole.update(taken)
+                missing -= len(taken)
+            if base64.b64encode(held.digest()).decode() != part.sha256:
                 raise StorageMismatch
-        else:
-            held = hashlib.sha256()
-            for piece in self._store.read(self.key):
-                held.update(piece)
-            if held.digest() != self._hash.digest():
-                raise StorageMismatch
+        return whole.hexdigest()
 
 
 class LocalFile:

@@ -4,6 +4,7 @@ import hashlib
 import random
 import socket
 import threading
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import boto3
@@ -72,7 +73,7 @@ def test_OD_77_what_was_changed_on_its_way_is_noticed(store, monkeypatch):
     upload = store.open_upload("k", "text/csv")
     upload.write(b"as written")
     sent = upload._put
-    monkeypatch.setattr(upload, "_put", lambda number, body: sent(number, b"AS WRITTEN") | {"ChecksumSHA256": ""})
+    monkeypatch.setattr(upload, "_put", lambda number, body: replace(sent(number, b"AS WRITTEN"), sha256=""))
 
     with pytest.raises((StorageMismatch, StorageRefused)):
         upload.complete()
@@ -323,7 +324,7 @@ def test_a_store_that_goes_away_in_the_middle_is_away_at_the_next_write(store, m
 
 
 def test_an_export_into_a_store_that_goes_away_leaves_nothing_visible(store, s3, source, monkeypatch):
-    from chalicelib.exports import Column, Relation, export
+    from chalicelib.exports import CSV, JSON, XML, Column, FileSpec, Relation, export
 
     source.run("create table open.t as select g as a, repeat('x', 1000) as b from generate_series(1, 20000) g")
     put, parts = store._client().upload_part, []
@@ -339,7 +340,7 @@ def test_an_export_into_a_store_that_goes_away_leaves_nothing_visible(store, s3,
     with pytest.raises(StorageAway):
         export(
             Relation(source.dsn, "open.t", None, [Column("a", "integer", "a"), Column("b", "text", "b")]),
-            ["csv", "json", "xml"],
+            [FileSpec(CSV), FileSpec(JSON), FileSpec(XML)],
             lambda name, media_type: store.open_upload(f"data.{name}", media_type),
             beat=lambda **_: None,
         )
