@@ -27,6 +27,7 @@ DETAILS = frozenset(
         "found",
         "attempts",
         "field",
+        "contract",
         "exception",  # a class name, never its text
     }
 )
@@ -95,6 +96,17 @@ FAILURES: dict[str, Code] = {
     ),
     "storage_unreachable": Code("Object storage doesn't answer.", "It is asked again with growing pauses."),
     "data_service_unreachable": Code("The data service doesn't answer.", "It is asked again with growing pauses."),
+    "data_service_refused": Code(
+        "The data service refused the request, or gave an answer that its contract doesn't know.",
+        "Look at LEASEWAY_DATA_SERVICE_URL, its token and the data service's own log, then requeue it.",
+    ),
+    "export_failed": Code(
+        "The data service says that the export has failed.", "Look at the data service's own log, then requeue it."
+    ),
+    "file_mismatch": Code(
+        "A file of the data service is missing, or isn't what its list says: format, size, checksum or records differ.",
+        "It is tried again; if it stays so, it is the data service's defect.",
+    ),
     "triple_store_unreachable": Code("The triple store doesn't answer.", "It is asked again with growing pauses."),
     "triple_store_refused": Code(
         "The triple store refused the update.", "Look at the triple store's own log; requeue it when it is mended."
@@ -103,7 +115,7 @@ FAILURES: dict[str, Code] = {
         "What was read back from the triple store is not what was written.", "It is tried again with a new fence."
     ),
     "fence_regressed": Code(
-        "The triple store holds a newer fence than the database gives: the database is older than the store.",
+        "The triple store or the data service knows a newer fence than the database gives: the database is older.",
         "After a restore run `leaseway restored`, then requeue it.",
     ),
     "storage_refused": Code(
@@ -124,6 +136,47 @@ FAILURES: dict[str, Code] = {
         "The catalogue's own title, description, publisher, licence and homepage aren't known.",
         "`leaseway apply` a catalog.yaml, or set LEASEWAY_CATALOG_TITLE, _DESCRIPTION, _PUBLISHER_NAME, _PUBLISHER_IRI,"
         " _LICENCE, _HOMEPAGE and deploy.",
+        409,
+    ),
+    "contract_failed": Code(
+        "At least one contract of the refresh failed; its target is as it was, and so are those that depend on it.",
+        "The refresh's own page names each contract with its code; mend the cause, then refresh again.",
+    ),
+    "check_failed": Code(
+        "The records don't meet the contract's checks; the target is as it was.",
+        "The audit names each check with what was found; mend the source, or register a manifest with other bounds.",
+    ),
+    "dependency_failed": Code(
+        "A contract that this one depends on wasn't refreshed; the target is as it was.",
+        "Mend that one, then refresh again.",
+    ),
+    "outlasts_invocation": Code(
+        "Copying or merging takes longer than one invocation of a function may.",
+        "Set chunk_rows in the contract, or split it; then register the manifest and refresh again.",
+    ),
+    "target_unreachable": Code("The target's database doesn't answer.", "It is asked again with growing pauses."),
+    "target_conflict": Code(
+        "Another transaction of the target's database is in the way.", "It is tried again with growing pauses."
+    ),
+    "target_timeout": Code(
+        "The statement time-out of the target ended the merge.",
+        "Raise the connection's time-out (`leaseway connection add … --statement-timeout`), then refresh again.",
+    ),
+    "target_denied": Code(
+        "The target's login may not do what the contract needs.",
+        "GRANT it SELECT, INSERT, UPDATE and DELETE on the target, and CREATE on the schema leaseway there.",
+    ),
+    "target_changed": Code(
+        "The target, or a column of it that the contract names, is gone or has another type.",
+        "Bring it back, or register a manifest that fits, then refresh again.",
+    ),
+    "target_refused": Code(
+        "The target doesn't take a record: a constraint or a trigger refuses it, or its type is too small.",
+        "The details name the SQLSTATE; add a check to the contract, or mend the target.",
+    ),
+    "not_enabled": Code(
+        "Refreshes aren't enabled.",
+        "`leaseway refresh enable --rollback PACKAGE` enables them; it takes the digest of a package to go back to.",
         409,
     ),
     "export_lost": Code("The data service no longer knows the export.", "Requeue it: a new export is made."),
@@ -155,6 +208,12 @@ PROBLEMS: dict[str, Code] = {
     "unsupported_media_type": Code("This address doesn't take this content type", "", 415),
     "invalid_definition": Code("The definition isn't valid", "", 422),
     "invalid_catalog": Code("What the catalogue is to say of itself isn't valid", "", 422),
+    "no_manifest": Code("There is no manifest yet", "`leaseway manifest register FILE` registers one.", 409),
+    "unknown_package": Code(
+        "There is no package of that digest",
+        "Name the SHA-256 of a package whose zip is kept in the deployment bucket.",
+        422,
+    ),
     "invalid_schedule": Code("The schedule isn't valid", "", 422),
     "unknown_source": Code(
         "There is no source of that name", "An operator registers it: `leaseway source register`.", 422

@@ -5,7 +5,9 @@ DATABASE_URL, PUBLIC_URL and FILES_URL go without it.
 """
 
 from functools import cache
+from ipaddress import ip_address
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AliasChoices,
@@ -53,6 +55,8 @@ class Settings(BaseSettings):
     triple_store_update_url: str | None = None
     triple_store_query_url: str | None = None
     triple_store_auth: SecretStr | None = None  # user:password
+    data_service_url: str | None = None  # none: the built-in one
+    data_service_token: SecretStr | None = None
     hash_key: SecretStr = SecretStr("")
     files_access_key_id: str | None = None
     files_secret_access_key: SecretStr | None = None
@@ -68,6 +72,7 @@ class Settings(BaseSettings):
     lease: float = Field(60, gt=0)
     heartbeat: float = Field(15, gt=0)
     store_timeout: float = Field(20, gt=0)
+    data_service_timeout: float = Field(20, gt=0)
     idle_in_transaction: float = Field(30, gt=0)
     statement_timeout: float = Field(25, gt=0)
     lock_timeout: float = Field(25, gt=0)
@@ -80,7 +85,9 @@ class Settings(BaseSettings):
     recovery_seconds: float = Field(50, gt=0)
     worker_concurrency: int = Field(3, ge=2)
 
-    @field_validator("public_url", "files_url", "catalog_homepage", "catalog_licence", "catalog_publisher_iri")
+    @field_validator(
+        "public_url", "files_url", "catalog_homepage", "catalog_licence", "catalog_publisher_iri", "data_service_url"
+    )
     @classmethod
     def _an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
@@ -91,11 +98,23 @@ class Settings(BaseSettings):
         except ValueError as error:
             raise ValueError(f"must be an absolute http or https address ({error})") from None
 
+    @field_validator("data_service_url")
+    @classmethod
+    def _a_base(cls, value: str | None) -> str | None:
+        if value and ("?" in value or "#" in value):
+            raise ValueError("must be a base that paths are put behind, without ? and #")
+        return value
+
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         # Invariant 13: the store answers before the database ends our transaction, and both before the lease ends.
         if not self.store_timeout < self.idle_in_transaction < self.lease:
             raise ValueError("store_timeout < idle_in_transaction < lease must hold")
+        # Between two heartbeats there may be a request to it and one to object storage.
+        if not self.data_service_timeout < self.lease / 2:
+            raise ValueError("data_service_timeout must be shorter than half of lease")
+        if self.data_service_url and self.data_service_token and not _keeps_secrets(self.data_service_url):
+            raise ValueError("data_service_url must begin with https:// where a token is sent to another machine")
         if not self.heartbeat * 2 <= self.lease:
             raise ValueError("heartbeat must be at most half of lease")
         if not self.wakeup_lost > self.lease:
@@ -135,6 +154,14 @@ class Settings(BaseSettings):
             self.catalog_homepage,
         )
         return all(wanted)
+
+
+def _keeps_secrets(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return url.startswith("https:") or host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def load() -> Settings:
