@@ -111,7 +111,7 @@ class Settings(BaseSettings):
         if not self.store_timeout < self.idle_in_transaction < self.lease:
             raise ValueError("store_timeout < idle_in_transaction < lease must hold")
         # Between two heartbeats there may be a request to it and one to object storage.
-        if not self.data_service_timeout < self.lease / 2:
+        if self.data_service_url and not self.data_service_timeout < self.lease / 2:
             raise ValueError("data_service_timeout must be shorter than half of lease")
         if self.data_service_url and self.data_service_token and not _keeps_secrets(self.data_service_url):
             raise ValueError("data_service_url must begin with https:// where a token is sent to another machine")
