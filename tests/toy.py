@@ -55,6 +55,7 @@ PIPELINES = {
         pipeline("tour", "LOAD", "DRIVE", "UNLOAD", done="TOURED"),
         pipeline("recall", "FETCH_BACK", done="RECALLED", conflict_key="parcel:{subject.name}"),
         pipeline("post", "READ", done="POSTED", request=Letter),
+        pipeline("ferry", "BOARD", done="FERRIED", order_key="ferry:{subject.name}"),
         pipeline("crawl", "CRAWL", done="CRAWLED", queue="fetch", progress_restores_attempts=True),
     )
 }

@@ -90,12 +90,14 @@ class Engine:
         coalesce: bool = True,
     ) -> Accepted:
         key = pipeline.conflict_key.format(subject=subject) if pipeline.conflict_key else None
+        order_key = pipeline.order_key.format(subject=subject) if pipeline.order_key else None
         wanted = {"pipeline": pipeline.name, "conflict_key": key, "subject": Jsonb(subject.model_dump(mode="json"))}
         settings = self.settings
         while True:
             row = db.one(
                 sql.accept_job,
                 **wanted,
+                order_key=order_key,
                 queue=pipeline.queue,
                 request=Jsonb(request.model_dump(mode="json")) if request else None,
                 schedule=schedule,

@@ -47,6 +47,7 @@ class Pipeline:
     steps: Sequence[Step]
     done: str
     conflict_key: str | None = None  # a format string over {subject}: at most one unfinished job holds it
+    order_key: str | None = None  # likewise: its jobs run one at a time, in the order in which they were accepted
     request: type[BaseModel] | None = None  # the payload's model; the payload is erased when the job ends
     queue: Literal["work", "fetch"] = "work"
     queue_budget: timedelta | None = None  # None: the settings'
@@ -62,6 +63,8 @@ class Pipeline:
             raise ValueError(f"pipeline {self.name}: it needs a step, and each state a name of its own")
         if self.coalesces and (self.request or not self.conflict_key):
             raise ValueError(f"pipeline {self.name}: coalescing needs a conflict key and no payload")
+        if self.coalesces and self.order_key:
+            raise ValueError(f"pipeline {self.name}: what waits for its turn has no follow-up")
 
     def step(self, state: str) -> Step:
         """The step that works in this state."""

@@ -17,7 +17,7 @@ def job(row: Row) -> Job:
         status = "queued"
     waiting = None
     if row["waiting_for"] is not None:
-        until: datetime | None = row["run_at"] if row["claim_id"] is None else None
+        until: datetime | None = row["run_at"] if row["claim_id"] is None and not row["held_back"] else None
         waiting = Waiting(row["waiting_for"], row["waiting_since"], until)
     return Job(
         id=row["id"],

@@ -14,6 +14,7 @@ with clock as materialized (
        and queue = %(queue)s
        and (lease_owner = %(ask)s and locked_until > (select now from clock)
             or claim_id is null
+               and not held_back
                and run_at <= (select now from clock)
                and deadline_at > (select now from clock)
                and (state <> 'REQUESTED' or attempts < 3)

@@ -23,6 +23,7 @@ with clock as materialized (
      where queue = %(queue)s
        and finished_at is null
        and claim_id is null
+       and not held_back
        and run_at <= (select now from clock)
        and deadline_at > (select now from clock)
        and (state <> 'REQUESTED' or attempts < 3)

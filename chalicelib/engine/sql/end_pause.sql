@@ -25,7 +25,7 @@ with ended as materialized (
       join engine.job as job on ended.pipeline in (job.pipeline, '*')
      where job.finished_at is null
        and job.claim_id is null
-     order by job.id
+     order by job.order_number, job.id
        for update of job
 )
 , job as (
@@ -34,11 +34,11 @@ with ended as materialized (
            deadline_at  = job.deadline_at + length
       from held
      where job.id = held.id
-    returning job.id, job.queue, job.run_at, job.state, job.attempts, now
+    returning job.id, job.queue, job.run_at, job.state, job.attempts, job.held_back, now
 )
 , owed as (
     insert into engine.outbox (job_id, queue, run_at, send_at)
-    select id, queue, run_at, greatest(now, run_at - interval '900 seconds') from job
+    select id, queue, run_at, greatest(now, run_at - interval '900 seconds') from job where not held_back
         on conflict (job_id) do update
        set run_at = excluded.run_at, send_at = excluded.send_at, number = outbox.number + 1
 )

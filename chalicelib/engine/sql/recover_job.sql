@@ -1,14 +1,22 @@
 -- Recover one overdue job: a lost worker's goes back to REQUESTED, a lost wake-up is sent again, the interval doubling up
--- to an hour; cancelled, past its deadline or out of attempts it fails.
+-- to an hour; cancelled, past its deadline or out of attempts it fails. One that is held back by an older one of its order
+-- key gets its deadline anew; where that one is gone without a word, the next one is released.
 -- fence:  FOR UPDATE SKIP LOCKED: whoever holds the row is handling it; under the lock the state can't change
--- index:  job_pkey
+-- index:  job_order_key, job_pkey
 with overdue as materialized (
     select id
          , claim_id
+         , order_key
+         , held_back
+         , held_back and exists (select
+                                   from engine.job as head
+                                  where head.order_key = job.order_key
+                                    and head.finished_at is null
+                                    and not head.held_back) as waits
          , engine.clock() as now
          , (%(backoff)s::interval[])[attempts] as pause
          , case when cancel_requested_at is not null              then 'cancelled'
-                when deadline_at <= engine.clock()                then 'deadline_exceeded'
+                when deadline_at <= engine.clock() and not held_back then 'deadline_exceeded'
                 when claim_id is not null and attempts >= 3       then 'attempts_exhausted' end as code
       from engine.job as job
      where id = %(job_id)s
@@ -58,7 +66,18 @@ with overdue as materialized (
      where job.id = overdue.id
        and overdue.code is null
        and overdue.claim_id is null
+       and not overdue.held_back
     returning job.id, job.queue, job.run_at, job.state, job.attempts, overdue.claim_id, now, 'wake_up_lost' as kind
+)
+, held_back as (
+    update engine.job as job
+       set locked_until = now + least(%(wakeup_lost)s, queue_budget + run_budget),
+           deadline_at  = now + queue_budget + run_budget
+      from overdue
+     where job.id = overdue.id
+       and overdue.code is null
+       and overdue.held_back
+    returning job.id, job.queue, job.run_at, job.state, job.attempts, overdue.claim_id, now, 'held_back' as kind
 )
 , recovered as (
     select * from lost_worker
@@ -76,7 +95,11 @@ with overdue as materialized (
     select id, now, 'failed', state, claim_id, attempts, jsonb_build_object('code', code) from ended
     union all
     select id, now, kind, state, claim_id, attempts, '{}' from recovered
+    union all
+    select id, now, kind, state, claim_id, attempts, '{}' from held_back
 )
 select kind, null::uuid as follow_up from recovered
+union all
+select kind, case when not waits then engine.release_next(order_key, %(wakeup_lost)s) end from overdue, held_back
 union all
 select code, engine.ended(past, null, %(wakeup_lost)s) from ended

@@ -28,6 +28,7 @@ def test_a_pipeline_knows_what_follows():
         {"done": "PACK"},
         {"coalesces": True},
         {"coalesces": True, "conflict_key": "x", "request": BaseModel},
+        {"coalesces": True, "conflict_key": "x", "order_key": "y"},
     ],
 )
 def test_a_pipeline_that_cannot_work_is_refused_where_it_is_declared(wrong):
