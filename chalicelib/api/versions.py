@@ -66,8 +66,8 @@ def _file(address: str, version: Row, file: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_name(version: Row, file: dict[str, Any]) -> str:
-    """What a file is called in its address."""
-    return f"{version['dataset_id']}.{file['format']}"
+    """What a file is called in its address; the first versions' files didn't say."""
+    return str(file.get("name") or f"{version['dataset_id']}.{file['format']}")
 
 
 _sql = statements("chalicelib.api")

@@ -4,8 +4,13 @@ from .errors import SourceError as SourceError
 from .errors import StorageAway as StorageAway
 from .errors import StorageMismatch as StorageMismatch
 from .errors import StorageRefused as StorageRefused
-from .formats import FORMATS as FORMATS
+from .formats import CSV as CSV
+from .formats import CSV_WITH_BOM as CSV_WITH_BOM
+from .formats import JSON as JSON
+from .formats import XML as XML
 from .formats import Column as Column
+from .formats import FileSpec as FileSpec
+from .formats import Format as Format
 from .relation import Beat as Beat
 from .relation import Exported as Exported
 from .relation import File as File

@@ -6,8 +6,9 @@ The client only joins rows: formatted in Python the three files of 300,000 recor
 # ruff: noqa: S608 - names are quoted by `quoted`, elements are `element_name`s, and a query is an operator's
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .types import TYPES
 
@@ -23,18 +24,40 @@ class Column:
 
 @dataclass(frozen=True)
 class Format:
-    """A file format: what stands around the records and how the server writes one."""
+    """A file format: what stands around the records and how the server writes one.
 
+    A file may be written in pieces, each of some records: what they give one after the other doesn't depend on where
+    they were cut.
+    """
+
+    name: str
+    suffix: str
+    """What its files' names end with, after the dataset's and a dot."""
     media_type: str
-    header: bytes
+    header: Callable[[Sequence[Column]], bytes]
     separator: bytes
     footer: bytes
-    header_rows: int
     query: Callable[[Sequence[Column], str], str]
     """The query that writes each of the ordered records as this format's row."""
     options: str
     clean: Callable[[bytes], tuple[bytes, int]]
     """What is done to the joined rows, and how many characters it removed."""
+
+    def records(self, rows: Sequence[bytes | memoryview], *, first: bool) -> tuple[bytes, int]:
+        """What stands in the file for some rows of the server's, and how many characters were removed.
+
+        ``first``: they begin with the file's first record.
+        """
+        cleaned, removed = self.clean(self.separator.join(rows))
+        return (cleaned if first else self.separator + cleaned), removed
+
+
+@dataclass(frozen=True)
+class FileSpec:
+    """A file to write, and whether its gzip variant is written beside it."""
+
+    format: Format
+    gzip: bool = False
 
 
 def quoted(name: str) -> str:
@@ -125,23 +148,34 @@ def _bare(row: bytes) -> bytes:
     return row[1:-1].replace(QUOTE * 2, QUOTE) if row.startswith(QUOTE) else row
 
 
-FORMATS = {
-    "csv": Format("text/csv", b"", b"", b"", 1, _csv, "format csv, header, encoding 'UTF8'", _as_it_is),
-    "json": Format("application/json", b"[", b",", b"]\n", 0, _json, RAW, _clean_json),
-    "xml": Format(
-        "application/xml",
-        b'<?xml version="1.0" encoding="UTF-8"?>\n<records xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">\n',
-        b"",
-        b"</records>\n",
-        0,
-        _xml,
-        RAW,
-        _clean_xml,
-    ),
-}
+def _text(text: str) -> Callable[[Sequence[Column]], bytes]:
+    return lambda _: text.encode()
 
 
-def copy_statement(name: str, columns: Sequence[Column], source: str) -> str:
+def _names(columns: Sequence[Column]) -> bytes:
+    """The line of names, quoted as the server quotes a value."""
+    names = [column.name for column in columns]
+    return ",".join(f'"{n.replace('"', '""')}"' if re.search('[",\r\n]', n) else n for n in names).encode() + b"\n"
+
+
+CSV = Format("csv", "csv", "text/csv", _names, b"", b"", _csv, "format csv, encoding 'UTF8'", _as_it_is)
+CSV_WITH_BOM = replace(CSV, header=lambda columns: BOM_UTF8 + _names(columns))
+"""For spreadsheets that guess another encoding else."""
+JSON = Format("json", "json", "application/json", _text("["), b",", b"]\n", _json, RAW, _clean_json)
+XML = Format(
+    "xml",
+    "xml",
+    "application/xml",
+    _text('<?xml version="1.0" encoding="UTF-8"?>\n<records xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">\n'),
+    b"",
+    b"</records>\n",
+    _xml,
+    RAW,
+    _clean_xml,
+)
+
+
+def copy_statement(format_: Format, columns: Sequence[Column], source: str) -> str:
     """The COPY that writes one file of ``source`` (a relation, or a query in brackets).
 
     The records are ordered by every published column: two that tie are the same in the file, so its bytes depend on
@@ -151,20 +185,20 @@ def copy_statement(name: str, columns: Sequence[Column], source: str) -> str:
     order = ", ".join(
         key.format(f"source.{quoted(column.source)}") for column in columns for key in TYPES[column.type].order
     )
-    return _copy_statement(name, columns, f"{source} as source order by {order}")
+    return _copy_statement(format_, columns, f"{source} as source order by {order}")
 
 
-def search_statement(name: str, columns: Sequence[Column], source: str, limit: int | None) -> str:
+def search_statement(format_: Format, columns: Sequence[Column], source: str, limit: int | None) -> str:
     """The COPY that writes the same rows in the order in which the source gives them, up to where it breaks off.
 
     Without columns it only gives the records.
     """
     if not columns:
         return f"copy (select null from {source} as source limit {limit or 'all'}) to stdout"
-    return _copy_statement(name, columns, f"{source} as source limit {limit or 'all'}")
+    return _copy_statement(format_, columns, f"{source} as source limit {limit or 'all'}")
 
 
-def _copy_statement(name: str, columns: Sequence[Column], source: str) -> str:
+def _copy_statement(format_: Format, columns: Sequence[Column], source: str) -> str:
     picked = ", ".join(f"source.{quoted(column.source)} as {quoted(column.name)}" for column in columns)
     records = f"(select {picked} from {source}) as record"
-    return f"copy ({FORMATS[name].query(columns, records)}) to stdout ({FORMATS[name].options})"
+    return f"copy ({format_.query(columns, records)}) to stdout ({format_.options})"

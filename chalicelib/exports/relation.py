@@ -3,7 +3,6 @@
 # ruff: noqa: S608 - names are quoted by the server or by `quoted`, the query is an operator's
 
 import select
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,9 @@ from psycopg.errors import error_from_result
 from chalicelib.db import statements
 
 from .errors import SourceError, StorageAway, StorageRefused, blaming_source
-from .formats import FORMATS, Column, copy_statement, quoted, search_statement
+from .formats import CSV, Column, FileSpec, Format, copy_statement, quoted, search_statement
+from .gzipped import MEDIA_TYPE as GZIP
+from .gzipped import Gzip
 from .storage import Stored
 from .types import TYPES
 
@@ -107,14 +108,16 @@ class Beat(Protocol):
 
 @dataclass(frozen=True)
 class File:
-    """A file that was written and checked."""
+    """A file that was written and checked; ``compress`` is the media type of what wraps it, if something does."""
 
     format: str
+    suffix: str
     key: str
     bytes: int
     sha256: str
     etag: str
     media_type: str
+    compress: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,16 +134,9 @@ class Exported:
 
 
 def export(
-    relation: Relation,
-    formats: Sequence[str],
-    open_target: Callable[[str, str], Target],
-    *,
-    beat: Beat,
-    csv_bom: bool = False,
+    relation: Relation, specs: Sequence[FileSpec], open_target: Callable[[str, str], Target], *, beat: Beat
 ) -> Exported:
-    """Write a relation in each format; ``open_target`` gets a format's name and media type when its turn comes.
-
-    With ``csv_bom`` the CSV begins with UTF-8's byte order mark, for spreadsheets that guess another encoding else.
+    """Write a relation in each format; ``open_target`` gets a file's suffix and media type when its turn comes.
 
     Raises:
         SourceError: the source is away, refuses, or isn't what the columns say.
@@ -155,45 +151,98 @@ def export(
         beat(**progress)
 
     with snapshot(relation) as source:
-        name = "csv"  # while they are counted
+        format_ = CSV  # while they are counted
         try:
             for counted in source.count():
                 total = counted or 0
                 show(0)
-            for done, name in enumerate(formats):
-                format_ = FORMATS[name]
-                target = open_target(name, format_.media_type)
+            for done, spec in enumerate(specs):
+                format_ = spec.format
+                writing = Writing(spec, open_target)
                 try:
-                    if csv_bom and name == "csv":
-                        target.write(BOM_UTF8)
-                    target.write(format_.header)
-                    rows = -format_.header_rows
-                    for batch in source.records(name):
-                        if batch:
-                            data, dropped = format_.clean(format_.separator.join(batch))
-                            if rows > 0:
-                                data = format_.separator + data
-                            rows += len(batch)
+                    writing.write(format_.header(relation.columns))
+                    rows = 0
+                    for batch in source.records(format_):
+                        for part in writing.parts(batch):
+                            data, dropped = format_.records(part, first=not rows)
+                            rows += len(part)
                             removed += dropped
-                            written += len(data)
-                            target.write(data)
-                        show((done * total + max(rows, 0)) // len(formats))
+                            written += writing.write(data, len(part))
+                        show((done * total + rows) // len(specs))
                     if rows != total:  # the query's own doing: it gives other records each time it runs
                         raise SourceError("source_changed", relation=source.name, records=rows)
-                    target.write(format_.footer)
-                    stored = target.complete()
+                    writing.write(format_.footer)
+                    files += writing.complete()
                 except BaseException:
-                    with suppress(StorageAway, StorageRefused):
-                        target.abort()
+                    writing.abort()
                     raise
-                files.append(File(name, target.key, stored.bytes, stored.sha256, stored.etag, format_.media_type))
         except SourceError as error:
             if error.code == "source_bad_record":
-                error.details |= source.locate(name, lambda: beat(**progress))
+                error.details |= source.locate(format_, lambda: beat(**progress))
             raise
         written = sum(file.bytes for file in files)
         show(total)
     return Exported(total, files, removed, source.unpublished)
+
+
+class Writing:
+    """A file while it is written, and its gzip variant beside it if there is one."""
+
+    def __init__(self, spec: FileSpec, open_target: Callable[[str, str], Target], first: int = 0):
+        self._format = spec.format
+        self._gzip = Gzip(first) if spec.gzip else None
+        self._targets: list[Target] = []
+        try:
+            self._targets.append(open_target(spec.format.suffix, spec.format.media_type))
+            if spec.gzip:
+                self._targets.append(open_target(f"{spec.format.suffix}.gz", GZIP))
+        except BaseException:
+            self.abort()
+            raise
+
+    def parts(self, batch: list[memoryview]) -> Iterator[list[memoryview]]:
+        """The rows in as many parts as ``write`` may take."""
+        while self._gzip and len(batch) > (room := self._gzip.room):
+            yield batch[:room]
+            batch = batch[room:]
+        if batch:
+            yield batch
+
+    def write(self, data: bytes, records: int = 0) -> int:
+        """Take bytes that hold so many whole records; how many bytes went out."""
+        self._targets[0].write(data)
+        if not self._gzip:
+            return len(data)
+        self._targets[1].write(compressed := self._gzip.write(data, records))
+        return len(data) + len(compressed)
+
+    def complete(self) -> list[File]:
+        """Make them visible, checked against what was written."""
+        if self._gzip:
+            self._targets[1].write(self._gzip.end())
+        files = []
+        for target, suffix, compress in zip(self._targets, ("", ".gz"), (None, GZIP), strict=False):
+            stored = target.complete()
+            name, media_type = self._format.name, self._format.media_type
+            files.append(
+                File(
+                    name,
+                    self._format.suffix + suffix,
+                    target.key,
+                    stored.bytes,
+                    stored.sha256,
+                    stored.etag,
+                    media_type,
+                    compress,
+                )
+            )
+        return files
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        for target in self._targets:
+            with suppress(StorageAway, StorageRefused):
+                target.abort()
 
 
 class _Connection(psycopg.Connection):
@@ -325,11 +374,11 @@ class Source:
                 f"select {picked} from {self._from} as source limit {number}", binary=True
             ).fetchall()
 
-    def records(self, format_: str) -> Iterator[list[memoryview]]:
+    def records(self, format_: Format) -> Iterator[list[memoryview]]:
         """Batches of the rows of a file; an empty one while the server has none to give."""
         return self._copy(copy_statement(format_, self._columns, self._from))
 
-    def locate(self, format_: str, alive: Callable[[], None]) -> dict[str, str | int]:
+    def locate(self, format_: Format, alive: Callable[[], None]) -> dict[str, str | int]:
         """Where a record is that can't be written: its number, as the source gives them, and its column.
 
         Found by reading once more, in the same snapshot, until the server stops; then with half of the columns, and a
@@ -352,18 +401,18 @@ class Source:
             return {}
 
     def _rows_before_failure(
-        self, format_: str, columns: Sequence[Column], limit: int | None, alive: Callable[[], None]
+        self, format_: Format, columns: Sequence[Column], limit: int | None, alive: Callable[[], None]
     ) -> int | None:
         with self._blaming():
             self._connection.execute(f"rollback to ready; {SEARCH}")
-        rows = -FORMATS[format_].header_rows if columns else 0
+        rows = 0
         try:
             for batch in self._copy(search_statement(format_, columns, self._from, limit)):
                 rows += len(batch)
                 alive()
         except SourceError as error:
             if error.code == "source_bad_record":
-                return max(rows, 0)
+                return rows
             raise
         return None
 

@@ -18,6 +18,7 @@ from chalicelib.pipelines import context
 
 from . import ExportSubject
 from .slots import slot
+from .specs import specs
 from .staging import staged
 
 OUTAGES = {"source_unreachable", "source_conflict"}
@@ -82,12 +83,12 @@ def _export(
     store = storage()
     rows: list[int] = []
 
-    def target(format: str, media_type: str) -> Upload:
-        key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{format}"
+    def target(suffix: str, media_type: str) -> Upload:
+        key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{suffix}"
         rows.append(job.note("s3_object", {"key": key}))
         return store.open_upload(key, media_type, waiting=job.heartbeat)
 
-    exported = export(relation, definition.formats, target, beat=job.heartbeat, csv_bom=bool(definition.csv_bom))
+    exported = export(relation, specs(definition), target, beat=job.heartbeat)
     job.heartbeat(force=True, records=exported.records, bytes=sum(file.bytes for file in exported.files))
     return Advance(
         keep=rows,
@@ -96,8 +97,10 @@ def _export(
         removed=exported.removed,
         files=[
             {
+                "name": f"{job.subject.dataset}.{file.suffix}",
                 "format": file.format,
                 "media_type": file.media_type,
+                **({"compress": file.compress} if file.compress else {}),
                 "key": file.key,
                 "bytes": file.bytes,
                 "sha256": file.sha256,

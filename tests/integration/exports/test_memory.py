@@ -9,7 +9,7 @@ import pytest
 EXPORT = """
 import json, re, sys
 from pathlib import Path
-from chalicelib.exports import Column, LocalFile, Relation, Store, export
+from chalicelib.exports import CSV, JSON, XML, Column, FileSpec, LocalFile, Relation, Store, export
 from chalicelib.exports.storage import client
 
 dsn, folder, storage = sys.argv[1:]
@@ -22,7 +22,10 @@ def peak():  # in MB; ru_maxrss would begin with the memory of the process that 
 
 def run(relation):
     exported = export(
-        Relation(dsn, relation, None, columns), ["csv", "json", "xml"], target, beat=lambda **_: None
+        Relation(dsn, relation, None, columns),
+        [FileSpec(CSV), FileSpec(JSON), FileSpec(XML)],
+        target,
+        beat=lambda **_: None,
     )
     return {
         "records": exported.records,

@@ -6,7 +6,7 @@ import json
 import psycopg
 import pytest
 
-from chalicelib.exports import Column, LocalFile, Relation, export
+from chalicelib.exports import CSV, CSV_WITH_BOM, JSON, XML, Column, FileSpec, LocalFile, Relation, export
 
 from .readers import Number, read_csv, read_json, read_xml
 
@@ -17,13 +17,16 @@ def quiet(**progress):
     """A beat that nobody listens to."""
 
 
-def files_of(relation, folder, beat=quiet, formats=("csv", "json", "xml")):
-    exported = export(relation, formats, lambda name, _: LocalFile(folder / f"data.{name}"), beat=beat)
-    contents = {file.format: (folder / f"data.{file.format}").read_bytes() for file in exported.files}
+THREE = (FileSpec(CSV), FileSpec(JSON), FileSpec(XML))
+
+
+def files_of(relation, folder, beat=quiet, specs=THREE):
+    exported = export(relation, specs, lambda suffix, _: LocalFile(folder / f"data.{suffix}"), beat=beat)
+    contents = {file.suffix: (folder / f"data.{file.suffix}").read_bytes() for file in exported.files}
     for file in exported.files:
         assert (file.bytes, file.sha256) == (
-            len(contents[file.format]),
-            hashlib.sha256(contents[file.format]).hexdigest(),
+            len(contents[file.suffix]),
+            hashlib.sha256(contents[file.suffix]).hexdigest(),
         )
     return exported, contents
 
@@ -396,10 +399,9 @@ def test_OD_68_a_byte_order_mark_stands_in_the_csv_alone_and_only_if_it_is_wante
 
     exported = export(
         Relation(source.dsn, "open.t", None, columns),
-        ["csv", "json", "xml"],
+        [FileSpec(CSV_WITH_BOM if bom else CSV), FileSpec(JSON), FileSpec(XML)],
         lambda name, _: LocalFile(tmp_path / name),
         beat=quiet,
-        csv_bom=bom,
     )
 
     marked = {file.format: (tmp_path / file.format).read_bytes().startswith(b"\xef\xbb\xbf") for file in exported.files}

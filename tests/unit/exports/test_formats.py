@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from chalicelib.exports import FORMATS
+from chalicelib.exports import XML
 from chalicelib.exports.errors import code_of
 from chalicelib.exports.formats import element_name
 
@@ -37,15 +37,15 @@ def test_OD_09_what_xml_cannot_hold_is_removed_and_counted_by_character():
     # As the server sends it: a row that holds the quote is wrapped in it, the quote doubled.
     rows = "\x01<a>one \x01\x01 two \x0b three \x1f</a>\x01\n<a>tab\t kept</a>\n<a>\ufffe and \uffff</a>\n".encode()
 
-    cleaned, removed = FORMATS["xml"].clean(rows)
+    cleaned, removed = XML.clean(rows)
 
     assert cleaned.decode() == "<a>one  two  three </a>\n<a>tab\t kept</a>\n<a> and </a>\n"
     assert removed == 5
 
 
 def test_OD_09_a_row_wrapped_for_another_reason_counts_for_nothing():
-    assert FORMATS["xml"].clean(b"\x01<a>\x02</a>\x01\n") == (b"<a></a>\n", 1)
-    assert FORMATS["xml"].clean("<a>ｆｕｌｌ ﷐</a>\n".encode()) == ("<a>ｆｕｌｌ ﷐</a>\n".encode(), 0)
+    assert XML.clean(b"\x01<a>\x02</a>\x01\n") == (b"<a></a>\n", 1)
+    assert XML.clean("<a>ｆｕｌｌ ﷐</a>\n".encode()) == ("<a>ｆｕｌｌ ﷐</a>\n".encode(), 0)
 
 
 @pytest.mark.parametrize(
