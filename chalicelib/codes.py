@@ -27,6 +27,7 @@ DETAILS = frozenset(
         "found",
         "attempts",
         "field",
+        "rows",  # number, column and reason of bad ones: nothing that stood in them
         "contract",
         "exception",  # a class name, never its text
     }
@@ -179,6 +180,35 @@ FAILURES: dict[str, Code] = {
         "`leaseway refresh enable --rollback PACKAGE` enables them; it takes the digest of a package to go back to.",
         409,
     ),
+    "invalid_rows": Code(
+        "Rows can't be loaded: a value is missing, isn't of its column's type, or a key stands there twice.",
+        "`rows` names the first hundred by number, column and reason, `records` counts all; mend them, send all anew.",
+        422,
+    ),
+    "unknown_column": Code(
+        "The rows have a column that the definition doesn't.",
+        "Take it out, or add it to the definition; a CSV begins with a line of names.",
+        422,
+    ),
+    "missing_column": Code("The rows lack a column in which every row must have a value.", "Send it too.", 422),
+    "unreadable_rows": Code(
+        "The rows can't be read as what they are declared to be.",
+        "`record` is the line (of a JSON array the object's number), `column` the cell or character;"
+        " mend it, or declare the dialect.",
+        422,
+    ),
+    "no_rows": Code("There are no rows.", "Send at least one; a store isn't emptied by accident.", 422),
+    "upload_missing": Code(
+        "Nothing was put under the upload's address.", "PUT the file there before its load, then load anew.", 422
+    ),
+    "store_mismatch": Code(
+        "The dataset's store doesn't fit its definition, which has changed by more than new columns.",
+        "Load the whole content with mode=replace, which makes the store anew, or change the definition back.",
+        409,
+    ),
+    "store_busy": Code("Somebody holds the dataset's store.", "It is tried again with growing pauses."),
+    "load_timeout": Code("The rows were not written within the time of one invocation.", "Send them in smaller loads."),
+    "dataset_deleted": Code("The dataset was deleted before its rows were loaded.", "There is nothing to mend."),
     "export_lost": Code("The data service no longer knows the export.", "Requeue it: a new export is made."),
 }
 """Codes that end a job."""
@@ -217,6 +247,14 @@ PROBLEMS: dict[str, Code] = {
     "invalid_schedule": Code("The schedule isn't valid", "", 422),
     "unknown_source": Code(
         "There is no source of that name", "An operator registers it: `leaseway source register`.", 422
+    ),
+    "takes_no_loads": Code(
+        "The dataset takes no loads", "Name the columns of its `key` in the definition: rows are known by it.", 409
+    ),
+    "unknown_upload": Code(
+        "There is no such upload to be loaded",
+        "It is its owner's alone, lasts 24 hours and is loaded once: POST …/loads/uploads makes another.",
+        422,
     ),
     "precondition_failed": Code("The thing was changed meanwhile", "Read it again, then repeat the change.", 412),
     "internal_error": Code("Something is broken on our side", "The log has the request id.", 500),

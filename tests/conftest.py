@@ -50,6 +50,10 @@ begin
     loop
         execute format('delete from %s', name);
     end loop;
+    for name in select oid from pg_class where relkind = 'r' and relnamespace = 'store'::regnamespace
+    loop
+        execute format('drop table %s', name);
+    end loop;
 end
 $$;
 update engine.test_clock set at = '2026-03-02 09:00:00+00';

@@ -20,6 +20,7 @@ SQL = statements("chalicelib.datasets")
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 NAME_RULE = "must be 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit"
+DATASET = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 SECRET = re.compile(r"LEASEWAY_SECRET_[A-Z0-9_]+")
 
 
@@ -69,7 +70,7 @@ def register_source(sql: Sql, name: str, connection: str, relation: str | None, 
         ("relation", relation != "", "is empty; write schema.table"),
         ("query", query != "", "is empty; write a SELECT"),
     )
-    return _register(sql, name, connection=connection, relation=relation, query=query, file=None)
+    return _register(sql, name, connection=connection, relation=relation, query=query)
 
 
 def register_file(sql: Sql, name: str, file: Mapping[str, Any]) -> int:
@@ -79,7 +80,19 @@ def register_file(sql: Sql, name: str, file: Mapping[str, Any]) -> int:
     doesn't fit.
     """
     check_source_name(name)
-    return _register(sql, name, connection=None, relation=None, query=None, file=Jsonb(file))
+    return _register(sql, name, file=Jsonb(file))
+
+
+def register_store(sql: Sql, name: str, dataset: str) -> int:
+    """Register a dataset's store, what is loaded into it, as a source; the revision. Raises Invalid.
+
+    The dataset may come later: its definition may well name this source.
+    """
+    _check(
+        ("name", NAME.fullmatch(name), NAME_RULE),
+        ("store", DATASET.fullmatch(dataset), "must be a dataset's id: 1 to 63 of a-z, 0-9 and -"),
+    )
+    return _register(sql, name, store=dataset)
 
 
 def check_source_name(name: str) -> None:
@@ -88,14 +101,15 @@ def check_source_name(name: str) -> None:
 
 
 def _register(sql: Sql, name: str, **what: Any) -> int:
+    nothing = dict.fromkeys(("connection", "relation", "query", "file", "store"))
     while True:
-        row = sql.one(SQL.register_source, name=name, **what)
+        row = sql.one(SQL.register_source, name=name, **nothing | what)
         if row:
             return int(row["revision"])
 
 
 def sources(sql: Sql) -> list[Row]:
-    """Every source at its newest revision: name, revision, connection, relation or query, or file, created_at."""
+    """Every source at its newest revision: name, revision, connection, relation, query, file or store, created_at."""
     return sql.run(SQL.list_sources)
 
 

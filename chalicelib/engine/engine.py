@@ -127,6 +127,14 @@ class Engine:
         self.relay(inline_job=job.id)
         return job
 
+    def leave(self, tx: Sql, thing: UUID, kind: str, locator: dict[str, Any], lasts: timedelta) -> None:
+        """Note a thing that is about to be made before there is a job for it: cleanup removes it after that time."""
+        tx.run(sql.leave_in_ledger, thing=thing, kind=kind, locator=Jsonb(locator), lasts=lasts)
+
+    def take_over(self, tx: Sql, thing: UUID, job: UUID) -> bool:
+        """Give a thing that was left to the job that this transaction accepts; its end makes it garbage."""
+        return bool(tx.run(sql.take_over, thing=thing, job_id=job))
+
     def _known(self, tx: Sql, key: Idempotency) -> Job | Failure | None:
         taken = tx.run(sql.take_key, **asdict(key), lasts=KEY_LASTS)[0]
         if taken["job_id"] is None:

@@ -171,6 +171,37 @@ def _header(line: int, header: Sequence[Cell]) -> list[str]:
     return names
 
 
+def array(text: str) -> Iterator[tuple[int, Record]]:
+    """The objects of one JSON array with their numbers, which stand for the line in faults; read as JSON Lines are."""
+
+    def blanks(at: int) -> int:
+        found = _BLANKS.match(text, at)
+        assert found is not None
+        return found.end()
+
+    number = 0
+    at = blanks(0)
+    if text[at : at + 1] != "[":
+        raise FileFault(1, None, "expected '[': the body is one JSON array of objects.")
+    at = blanks(at + 1)
+    while text[at : at + 1] != "]":
+        number += 1
+        if number > 1:
+            if text[at : at + 1] != ",":
+                raise FileFault(number, None, "expected ',' or ']' before it.")
+            at = blanks(at + 1)
+        try:
+            _, end = _DECODER.raw_decode(text, at)
+        except json.JSONDecodeError:
+            raise FileFault(number, None, "it isn't JSON.") from None
+        except (ValueError, RecursionError):
+            raise FileFault(number, None, "NaN, Infinity and endless nesting aren't JSON's.") from None
+        yield number, _members(number, text[at:end])
+        at = blanks(end)
+    if blanks(at + 1) != len(text):
+        raise FileFault(number or 1, None, "something follows the array.")
+
+
 _SPACE = " \t\r\n"
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_constant=lambda name: _no_constant(name))

@@ -8,20 +8,25 @@ from functools import cache
 
 from chalicelib import codes
 from chalicelib.datasets import registry
+from chalicelib.datasets.store import drop_store
 from chalicelib.db import Database, Sql, connect
 from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal, SubjectBusy
 from chalicelib.engine.sqs import SqsQueues
 from chalicelib.settings import Settings, settings
 
-from . import export, publication, withdrawal
+from . import export, load, publication, withdrawal
 
-PIPELINES = {pipeline.name: pipeline for pipeline in (publication.publication, withdrawal.withdrawal, export.export)}
+PIPELINES = {
+    pipeline.name: pipeline
+    for pipeline in (publication.publication, withdrawal.withdrawal, export.export, load.load)
+}
 
 REMOVERS = {
     "s3_object": "chalicelib.pipelines.export.removal:remove_object",
     "staging": "chalicelib.pipelines.export.removal:drop_staging",
     "export": "chalicelib.pipelines.publication.removal:remove_export",
     "graph": "chalicelib.pipelines.publication.removal:restore_graph",
+    "upload": "chalicelib.pipelines.load.removal:remove_upload",
 }
 """What cleanup calls for each kind of ledger row."""
 
@@ -75,7 +80,7 @@ def withdraw(engine: Engine, dataset: str, version: int, *, key: Idempotency | N
 
 
 def delete_dataset(engine: Engine, dataset: str) -> None:
-    """Delete a dataset whose versions are all withdrawn, and its schedule; its id is never given again.
+    """Delete a dataset whose versions are all withdrawn, its schedule and its store; its id is never given again.
 
     Raises Refusal: not_found, gone, has_versions; SubjectBusy.
     """
@@ -92,3 +97,4 @@ def delete_dataset(engine: Engine, dataset: str) -> None:
         if known["current_version"] is not None:
             raise Refusal("has_versions", "dataset", codes.PROBLEMS["has_versions"].remedy)
         registry.delete_dataset(tx, dataset)
+        drop_store(tx, dataset)

@@ -6,6 +6,7 @@ select name
      , relation
      , query
      , file
+     , store
      , created_at
   from dataset.source
  where name = %(name)s

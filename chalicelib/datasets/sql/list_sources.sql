@@ -7,6 +7,7 @@ select distinct on (name)
      , relation
      , query
      , file
+     , store
      , created_at
   from dataset.source
  order by name, revision desc;

@@ -4,20 +4,22 @@
 -- index:  source_pkey
 with newest as (
     select revision
-         , (connection, relation, query, file)
-           is not distinct from (%(connection)s::text, %(relation)s::text, %(query)s::text, %(file)s::jsonb) as same
+         , (connection, relation, query, file, store)
+           is not distinct from ( %(connection)s::text, %(relation)s::text, %(query)s::text, %(file)s::jsonb
+                                , %(store)s::text ) as same
       from dataset.source
      where name = %(name)s
      order by revision desc
      limit 1
 ), added as (
-    insert into dataset.source (name, revision, connection, relation, query, file, created_at)
+    insert into dataset.source (name, revision, connection, relation, query, file, store, created_at)
     select %(name)s
          , coalesce((select revision from newest), 0) + 1
          , %(connection)s
          , %(relation)s
          , %(query)s
          , %(file)s
+         , %(store)s
          , engine.clock()
      where not exists (select from newest where same)
         on conflict do nothing

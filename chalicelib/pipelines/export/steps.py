@@ -7,6 +7,7 @@ from functools import cache
 
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
+from chalicelib.datasets.store import store_relation
 from chalicelib.db import Row
 from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure, Wait
 from chalicelib.exports.address import BadAddress, secured
@@ -19,7 +20,7 @@ from chalicelib.pipelines import context
 from . import ExportSubject
 from .slots import slot
 from .specs import specs
-from .staging import staged
+from .staging import STATEMENT_TIMEOUT, staged
 
 OUTAGES = {"source_unreachable", "source_conflict"}
 """What passes by itself: the job waits and spends no attempt."""
@@ -32,7 +33,7 @@ def storage() -> Store:
 
 
 def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
-    """Export the source as the definition says: a file by way of a table, else with one of its connection's slots."""
+    """Export the source as the definition says: a file by way of a table, a store as it is, else with a slot."""
     source, definition = _pinned(job.subject)
     columns = [Column(column.name, column.type, column.source_name or column.name) for column in definition.columns]
     if source["file"]:
@@ -44,6 +45,17 @@ def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
             if exported.result["records"] != source["file"]["records"]:
                 raise SourceError("source_unreachable", relation=source["name"])
             return exported
+    if source["store"]:
+        relation = Relation(
+            connection_dsn=context().settings.dsn,
+            relation=store_relation(source["store"]),
+            query=None,
+            columns=columns,
+            statement_timeout=STATEMENT_TIMEOUT,
+            name=source["name"],
+        )
+        with failing():
+            return _export(job, relation, definition)
     connection = registry.connection(context().db, source["connection"])
     assert connection is not None  # a foreign key holds it
     relation = Relation(

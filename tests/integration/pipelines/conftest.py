@@ -21,10 +21,14 @@ from chalicelib.engine import Engine
 from chalicelib.pipelines import entries
 from chalicelib.pipelines.export import removal as export_removal
 from chalicelib.pipelines.export import steps as export_steps
+from chalicelib.pipelines.load import removal as load_removal
+from chalicelib.pipelines.load import steps as load_steps
 from chalicelib.pipelines.publication import removal
 from chalicelib.pipelines.publication import steps as publication_steps
 from chalicelib.pipelines.withdrawal import steps as withdrawal_steps
 from localstack.postgresql import free_ports
+
+from .refreshing import Team, assemble
 
 DEFINITION = {
     "title": {"en": "Trees", "de": "Bäume"},
@@ -154,6 +158,7 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
         "PUBLIC_URL": "http://localhost:4000",
         "LEASEWAY_TRIPLE_STORE_UPDATE_URL": f"{oxigraph_url}/update",
         "LEASEWAY_TRIPLE_STORE_QUERY_URL": f"{oxigraph_url}/query",
+        "LEASEWAY_HASH_KEY": "a key that only the tests know, 32 characters",
         "LEASEWAY_SECRET_SRC": dsn,
         "AWS_ENDPOINT_URL": s3_url,
         "AWS_ACCESS_KEY_ID": "test",
@@ -168,7 +173,8 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
     )
     # The context is the functions' own, over this test's engine; settings are read anew when they change.
     context = lambda: pipelines.Context(settings.settings(), database, engine)  # noqa: E731
-    for module in (entries, export_removal, export_steps, publication_steps, withdrawal_steps, removal):
+    loading = (load_steps, load_removal)
+    for module in (entries, export_removal, export_steps, publication_steps, withdrawal_steps, removal, *loading):
         monkeypatch.setattr(module, "context", context)
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket=BUCKET)
@@ -186,3 +192,9 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
     # The graph keeps its fence for ever, but the next test's dataset is another one of the same name.
     office.store._send(f"{oxigraph_url}/update", "application/sparql-update", "DROP ALL")
     forget()
+
+
+@pytest.fixture
+def team(office, dsn, admin_database_dsn, monkeypatch) -> Iterator[Team]:
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        yield assemble(office, dsn, admin, monkeypatch)

@@ -1,0 +1,121 @@
+"""Load: rows that their owner pushes into a dataset's store, all of them or none.
+
+The loads of one dataset run one at a time, in the order in which they were accepted.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from chalicelib.engine import Pipeline, Step
+
+MAX_INLINE = 3_000_000
+"""Bytes of rows in a request: the event is JSON-escaped, which may double them, and Lambda takes 6 MB."""
+
+MAX_UPLOAD = 100_000_000
+"""Bytes of an uploaded file: what a worker reads, checks and writes within one invocation, with room to spare."""
+
+Mode = Literal["upsert", "replace"]
+
+
+class LoadSubject(BaseModel):
+    """What is loaded into: a dataset, as one revision of its definition says; whose load it is, and his key, hashed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    definition: int
+    owner: str
+    key: str
+
+
+def _pattern(value: str) -> str:
+    rest = value
+    for part in ("YYYY", "MM", "DD"):
+        if rest.count(part) != 1:
+            raise ValueError("is made of YYYY, MM and DD, such as DD.MM.YYYY")
+        rest = rest.replace(part, "")
+    if any(character.isalnum() for character in rest):
+        raise ValueError("is made of YYYY, MM and DD, such as DD.MM.YYYY")
+    return value
+
+
+def _sign(value: str) -> str:
+    if value in ("\r", "\n"):
+        raise ValueError("can't be the end of a line")
+    return value
+
+
+Encoding = Literal[
+    "utf-8",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "windows-1252",
+    "iso-8859-1",
+    "iso-8859-2",
+    "iso-8859-3",
+    "iso-8859-4",
+    "iso-8859-5",
+    "iso-8859-6",
+    "iso-8859-7",
+    "iso-8859-8",
+    "iso-8859-9",
+    "iso-8859-10",
+    "iso-8859-11",
+    "iso-8859-13",
+    "iso-8859-14",
+    "iso-8859-15",
+    "iso-8859-16",
+]
+
+
+class LoadDialect(BaseModel):
+    """How the rows are written; all but the encoding is CSV's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["csv", "jsonl"] = "csv"
+    encoding: Encoding = "utf-8"
+    delimiter: Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_sign)] = ","
+    quote: Annotated[str, Field(max_length=1), AfterValidator(_sign)] = '"'
+    decimal: Literal[".", ","] = "."
+    date: Annotated[str, Field(max_length=20), AfterValidator(_pattern)] = "YYYY-MM-DD"
+    null: Annotated[str, Field(max_length=100)] = ""
+    skip: Annotated[int, Field(ge=0, le=1000)] = 0
+
+    @model_validator(mode="after")
+    def _signs_differ(self) -> Self:
+        if self.delimiter == self.quote:
+            raise ValueError("delimiter and quote are the same; cells end with one and are quoted by the other")
+        return self
+
+
+class LoadRequest(BaseModel):
+    """The payload: rows as PostgreSQL takes them, in the order of the store's columns, or the upload that has them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Mode
+    rows: list[list[str | None]] | None = None
+    upload: UUID | None = None
+    dialect: LoadDialect = LoadDialect()
+
+
+def upload_key(upload: UUID) -> str:
+    """Where object storage keeps an upload."""
+    return f"uploads/{upload}"
+
+
+load = Pipeline(
+    name="load",
+    subject=LoadSubject,
+    request=LoadRequest,
+    conflict_key="load:{subject.key}",
+    order_key="load:{subject.dataset}",
+    steps=[Step("LOAD", "chalicelib.pipelines.load.steps:load")],
+    done="LOADED",
+    run_budget=timedelta(hours=1),
+)

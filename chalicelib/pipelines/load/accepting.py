@@ -1,0 +1,109 @@
+"""A load as its owner sees it: an upload begun, rows or an upload accepted, what became of it."""
+
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+from chalicelib import codes
+from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition
+from chalicelib.datasets.store import TYPES, StoreMismatch, check_store, store_columns, store_key
+from chalicelib.db import Row, Sql, statements
+from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal
+from chalicelib.exports.files import Dialect
+from chalicelib.security import keyed_hash
+
+from . import LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
+from .rows import Checked, records
+
+SQL = statements("chalicelib.pipelines.load")
+
+UPLOAD_LASTS = timedelta(hours=24)
+"""How long an upload waits for its load."""
+
+MARGIN = timedelta(minutes=10)
+"""Cleanup begins that much later than loads may no longer take it: the two never meet."""
+
+
+def owner(principal: str) -> bytes:
+    """By what the owner of a load is known."""
+    return keyed_hash("load-owner", principal)
+
+
+def begin_upload(engine: Engine, dataset: str, principal: str, bytes_: int) -> tuple[UUID, datetime]:
+    """Make an upload of so many bytes; its id, and until when a load may take it. Refusal where none could."""
+    upload = uuid4()
+    with engine.db.transaction() as tx:
+        _definition(tx, dataset)
+        made = tx.run(
+            SQL.add_upload, id=upload, dataset=dataset, owner=owner(principal), bytes=bytes_, lasts=UPLOAD_LASTS
+        )[0]
+        engine.leave(tx, upload, "upload", {"key": upload_key(upload), "upload": str(upload)}, UPLOAD_LASTS + MARGIN)
+    return upload, made["expires_at"]
+
+
+def accept_load(
+    engine: Engine,
+    dataset: str,
+    principal: str,
+    key: Idempotency,
+    *,
+    mode: Mode,
+    dialect: LoadDialect,
+    body: bytes = b"",
+    as_array: bool = False,
+    upload: UUID | None = None,
+) -> Job | Failure:
+    """Accept a load, and try to wake a worker. Raises Refusal, SubjectBusy, and Unfit for rows that can't be loaded.
+
+    What was asked before under the same key is answered first, whatever the definition says by now.
+    """
+    subject = {
+        "dataset": dataset,
+        "owner": owner(principal).hex(),
+        "key": keyed_hash("load-key", f"{key.principal.hex()} {key.route} {key.key.hex()}").hex(),
+    }
+
+    def accept(tx: Sql) -> Job:
+        revision, definition = _definition(tx, dataset)
+        try:
+            check_store(tx, dataset, definition)
+        except StoreMismatch as mismatch:
+            if mode != "replace":
+                raise Refusal("store_mismatch", mismatch.column, codes.FAILURES["store_mismatch"].remedy) from None
+        if upload is None:
+            found = records([body], Dialect(**dialect.model_dump()), as_array=as_array)
+            rows = list(
+                Checked(found, store_columns(definition), store_key(definition), Dialect(**dialect.model_dump()))
+            )
+            request = LoadRequest(mode=mode, rows=rows, dialect=dialect)
+        else:
+            request = LoadRequest(mode=mode, upload=upload, dialect=dialect)
+        job = engine.accept("load", LoadSubject(definition=revision, **subject), request=request, tx=tx).job
+        if upload is not None:
+            wanted = {"upload": upload, "dataset": dataset, "owner": owner(principal), "job": job.id}
+            if not tx.one(SQL.take_upload, **wanted) or not engine.take_over(tx, upload, job.id):
+                raise Refusal("unknown_upload", "upload", codes.PROBLEMS["unknown_upload"].remedy)
+        return job
+
+    return engine.once(key, accept)
+
+
+def counts(db: Sql, job: UUID) -> Row | None:
+    """What a load did: rows, inserted, updated, deleted; None until it is done."""
+    return db.one(SQL.find_load, job=job)
+
+
+def _definition(tx: Sql, dataset: str) -> tuple[int, Definition]:
+    """The definition that loads go by now; Refusal where there is none. The dataset stays until the end."""
+    if registry.is_deleted(tx, dataset):
+        raise Refusal("gone", "dataset", f"Dataset '{dataset}' was deleted.")
+    found = registry.definition(tx, dataset)
+    if found is None:
+        raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition. PUT one first.")
+    definition = Definition.parse(found["body"])
+    if not definition.key:
+        raise Refusal("takes_no_loads", "key", codes.PROBLEMS["takes_no_loads"].remedy)
+    for column in definition.columns:
+        if column.type not in TYPES:
+            raise Refusal("takes_no_loads", column.name, f"A column of {column.type} can't be loaded.")
+    return int(found["revision"]), definition
