@@ -20,7 +20,9 @@ DETAILS = frozenset(
         "since",
         "privilege",
         "records",
+        "bytes",
         "minimum",
+        "maximum",
         "violations",
         "warnings",
         "fence",
@@ -82,6 +84,13 @@ FAILURES: dict[str, Code] = {
     "source_bad_record": Code(
         "A record can't be exported as its declared type.",
         "Mend the record at the source: the details name its number, as the source gives its records, and the column.",
+    ),
+    "source_too_large": Code(
+        "The source outlasts an invocation and is too large to be copied, by its records, bytes or the time of one.",
+        "Raise LEASEWAY_COPY_RECORDS, LEASEWAY_COPY_BYTES or the worker's time-out, then requeue it; or publish less.",
+    ),
+    "staging_mismatch": Code(
+        "The copy of the source that the files are made from isn't what it was.", "It is copied and exported anew."
     ),
     "too_few_records": Code(
         "The source has no records, or far fewer than are published; what is published stays.",

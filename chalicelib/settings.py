@@ -85,6 +85,10 @@ class Settings(BaseSettings):
     recovery_seconds: float = Field(50, gt=0)
     worker_concurrency: int = Field(3, ge=2)
 
+    # What a source that outlasts an invocation is copied into Leaseway's own database for: its own limits.
+    copy_records: int = Field(20_000_000, ge=1)
+    copy_bytes: int = Field(8 * 1024**3, ge=1)
+
     @field_validator(
         "public_url", "files_url", "catalog_homepage", "catalog_licence", "catalog_publisher_iri", "data_service_url"
     )
