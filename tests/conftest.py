@@ -45,7 +45,7 @@ declare
     name regclass;
 begin
     for name in select oid from pg_class
-                 where relkind = 'r' and relnamespace::regnamespace::text in ('engine', 'dataset', 'access')
+                 where relkind = 'r' and relnamespace::regnamespace::text in ('engine', 'dataset', 'access', 'refresh')
                    and oid not in ('engine.run'::regclass, 'engine.test_clock'::regclass)
     loop
         execute format('delete from %s', name);

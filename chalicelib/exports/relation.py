@@ -354,10 +354,21 @@ class Source:
     def _changed(self, column: Column, sqlstate: str | None = None) -> SourceError:
         return SourceError("source_changed", sqlstate, relation=self.name, column=column.source)
 
-    def count(self) -> Iterator[int | None]:
-        """How many records the snapshot holds, at last; None while the server is busy counting."""
-        for batch in self._copy(f"copy (select count(*) from {self._from} as source) to stdout"):
+    def count(self, tail: str = "") -> Iterator[int | None]:
+        """How many records the snapshot holds, at last; None while the server is busy counting.
+
+        ``tail`` is what stands behind FROM, where the relation is called source.
+        """
+        for batch in self._copy(f"copy (select count(*) from {self._from} as source {tail}) to stdout"):
             yield int(bytes(batch[0])) if batch else None
+
+    def rows(self, tail: str = "", *more: str) -> Iterator[list[memoryview]]:
+        """Batches of rows as COPY's text writes them, the columns and ``more`` expressions; an empty one while none come.
+
+        ``tail`` is what stands behind FROM, where the relation is called source.
+        """
+        picked = ", ".join([*(f"source.{quoted(column.source)}" for column in self._columns), *more])
+        return self._copy(f"copy (select {picked} from {self._from} as source {tail}) to stdout")
 
     def filled(self, names: Sequence[str]) -> list[int]:
         """How many records the snapshot holds, then how many of them have a value in each of these columns."""

@@ -1,0 +1,142 @@
+"""Manifests, audits and the switch, as rows that are added; every function takes a Database or a Transaction."""
+
+import re
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from chalicelib.datasets import Fault, Invalid
+from chalicelib.datasets import registry as datasets
+from chalicelib.db import Row, Sql, statements
+from chalicelib.engine import Refusal
+
+from .manifest import Contract, Manifest
+
+SQL = statements("chalicelib.pipelines.refresh")
+ENGINE = statements("chalicelib.engine")
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def register(sql: Sql, manifest: Manifest) -> tuple[int, bool]:
+    """Register a manifest with the revisions that its sources have now; its version, and whether that is a new one.
+
+    The same content as the newest one's is that version again. Raises Invalid, with every fault at once.
+    """
+    pinned = pin_sources(sql, manifest)
+    while True:
+        row = sql.one(SQL.register_manifest, body=Jsonb(pinned.as_json()), sha256=pinned.etag)
+        if row:
+            return int(row["version"]), bool(row["created"])
+
+
+def pin_sources(sql: Sql, manifest: Manifest) -> Manifest:
+    """The manifest with a revision for each source; Invalid where a source or connection isn't one to be used so."""
+    faults: list[Fault] = []
+    read_from = {source["connection"] for source in datasets.sources(sql)}
+    contracts = []
+    for index, contract in enumerate(manifest.contracts):
+        found = datasets.source(sql, contract.source, contract.source_revision)
+        connection = contract.target.connection
+        if found is None:
+            wanted = f" in revision {contract.source_revision}" if contract.source_revision else ""
+            faults.append(Fault(f"contracts[{index}].source", f"isn't registered{wanted}: `leaseway source register`"))
+        elif found["connection"] is None:
+            faults.append(Fault(f"contracts[{index}].source", "is no table or query of a connection; name one that is"))
+        if datasets.connection(sql, connection) is None:
+            faults.append(Fault(f"contracts[{index}].target.connection", "isn't known: `leaseway connection add`"))
+        elif connection in read_from:
+            detail = "is one that sources are read by; add another, with a login of its own that may write the target"
+            faults.append(Fault(f"contracts[{index}].target.connection", detail))
+        contracts.append(contract.model_copy(update={"source_revision": found and found["revision"]}))
+    if faults:
+        raise Invalid(faults)
+    return manifest.model_copy(update={"contracts": contracts})
+
+
+def manifest(sql: Sql, version: int | None = None) -> Row | None:
+    """A version of the manifest, by default the newest: version, body, sha256, registered_at."""
+    return sql.one(SQL.find_manifest, version=version)
+
+
+def manifests(sql: Sql) -> list[Row]:
+    """Every version, newest first, without its body: version, sha256, contracts (how many), registered_at."""
+    return sql.run(SQL.list_manifests)
+
+
+def switch(sql: Sql) -> Row:
+    """Whether refreshes are enabled, since when, and the package to go back to; off where nobody ever touched it."""
+    return sql.one(SQL.find_switch) or {"enabled": False, "rollback": None, "changed_at": None}
+
+
+def enable(sql: Sql, rollback: str) -> None:
+    """Switch refreshes on; the caller has seen that the package is there."""
+    sql.run(SQL.set_switch, enabled=True, rollback=rollback)
+
+
+def disable(sql: Sql) -> None:
+    """Switch refreshes off: none is accepted, and the one that runs ends before its next contract."""
+    sql.run(SQL.set_switch, enabled=False, rollback=None)
+
+
+def check_digest(rollback: str) -> None:
+    """Refuse what can't be a package's digest, with Refusal."""
+    if not DIGEST.fullmatch(rollback):
+        raise Refusal("unknown_package", "rollback", "It is a SHA-256: 64 of 0-9 and a-f.")
+
+
+def outcomes(sql: Sql, job: UUID) -> dict[str, str]:
+    """What became of a job's contracts so far, by name: refreshed, failed or skipped."""
+    return {row["contract"]: row["outcome"] for row in audits(sql, job)}
+
+
+def audits(sql: Sql, job: UUID) -> list[Row]:
+    """A job's audit, one row a contract, in the order in which they ended."""
+    return sql.run(SQL.list_audits, job=job)
+
+
+def last_run(sql: Sql, target: str) -> Row | None:
+    """The last run that refreshed a target: came (the records that were not rejected), watermark, finished_at."""
+    return sql.one(SQL.find_last_run, target=target)
+
+
+def add_audit(
+    tx: Sql,
+    job: UUID,
+    manifest: int,
+    contract: Contract,
+    outcome: str,
+    *,
+    fence: int,
+    started_at: datetime | str,
+    code: str | None = None,
+    details: dict[str, Any] | None = None,
+    checks: list[dict[str, Any]] | None = None,
+    watermark: str | None = None,
+    **rows: int,
+) -> None:
+    """Write what became of a contract, in the transaction that holds the job; what is there already stays."""
+    counted = dict.fromkeys(("read", "inserted", "updated", "deleted", "rejected"), 0) | rows
+    tx.run(
+        SQL.add_audit,
+        job=job,
+        contract=contract.name,
+        manifest=manifest,
+        target=contract.target.id,
+        outcome=outcome,
+        code=code,
+        details=Jsonb(details or {}),
+        checks=Jsonb(checks or []),
+        watermark=watermark,
+        fence=fence,
+        started_at=started_at,
+        **counted,
+    )
+
+
+def clock(sql: Sql) -> datetime:
+    """The database's clock, the only one."""
+    now: datetime = sql.run(ENGINE.read_clock)[0]["now"]
+    return now

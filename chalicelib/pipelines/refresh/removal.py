@@ -1,0 +1,15 @@
+"""What removes the staging table of a contract that didn't get as far as its merge."""
+
+from chalicelib.datasets import registry as datasets
+from chalicelib.engine import LedgerRow
+from chalicelib.pipelines import context
+from chalicelib.pipelines.addresses import address
+
+from .target import drop_staging
+
+
+def remove_staging(row: LedgerRow) -> None:
+    """Drop the staging table in the target's database; again: no effect."""
+    connection = datasets.connection(context().db, row.locator["connection"])
+    assert connection is not None  # connections stay
+    drop_staging(address(connection), row.locator["table"])

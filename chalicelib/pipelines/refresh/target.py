@@ -1,0 +1,395 @@
+"""A target's database: the fence of a table, the staging table beside it, the merge; each transaction checks the fence.
+
+All that Leaseway has there lies in the schema leaseway: a stale worker finds a newer fence, and changes nothing.
+"""
+
+# ruff: noqa: S608 - names are quoted, values are literals that psycopg writes
+
+import re
+import select
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import pq, sql
+from psycopg.errors import error_from_result
+from psycopg.types.json import Jsonb
+
+from chalicelib.db import statements
+from chalicelib.engine import LeaseLost
+from chalicelib.exports.errors import SourceError, blaming_source
+from chalicelib.exports.formats import quoted
+from chalicelib.exports.relation import LOCK_WAIT, QUIET, SILENCE, reach
+from chalicelib.exports.types import TYPES
+
+from .manifest import Contract
+
+SQL = statements("chalicelib.pipelines.refresh")
+
+BEGIN = f"""
+begin;
+set local timezone = 'UTC';
+set local datestyle = 'ISO, YMD';
+set local intervalstyle = 'iso_8601';
+set local client_encoding = 'UTF8';
+set local standard_conforming_strings = on;
+set local idle_in_transaction_session_timeout = '5min';
+set local lock_timeout = '{LOCK_WAIT}';
+"""
+
+STAGING = re.compile(r"refresh_[0-9a-f]{32}_[0-9]{1,3}")
+
+CODES = {
+    "source_unreachable": "target_unreachable",
+    "source_conflict": "target_conflict",
+    "source_timeout": "target_timeout",
+    "source_denied": "target_denied",
+    "source_changed": "target_changed",
+    "source_bad_record": "target_refused",
+}
+"""What is the source's fault there is the target's here: the SQLSTATEs are the same."""
+
+SAYABLE = "between '0001-01-01' and '9999-12-31'"
+"""A watermark is an instant that every reader can say; infinity is none."""
+
+
+class TargetError(Exception):
+    """The target's database didn't do what the contract needs; ``code`` says why, ``details`` where."""
+
+    def __init__(self, code: str, details: dict[str, str | int]):
+        super().__init__(code)
+        self.code = code
+        self.details = details
+
+
+class ChecksFailed(Exception):
+    """The records don't meet the contract's checks; ``seen`` says by how much."""
+
+    def __init__(self, seen: "Seen"):
+        super().__init__()
+        self.seen = seen
+
+
+@dataclass
+class Seen:
+    """What the checks have seen of the records."""
+
+    read: int = 0
+    rejected: int = 0
+    watermark: str | None = None
+    checks: list[dict[str, Any]] = field(default_factory=list)
+
+    def verdict(self, check: str, passed: bool, **said: object) -> None:
+        """Add a check's verdict."""
+        self.checks.append({"check": check, "passed": passed, **said})
+
+    @property
+    def came(self) -> int:
+        """The records that aren't rejected."""
+        return self.read - self.rejected
+
+
+@contextmanager
+def blaming_target(table: str) -> Iterator[None]:
+    """What psycopg raises inside becomes a TargetError that names the table; its text may quote values, and goes."""
+    try:
+        yield
+    except psycopg.Error as error:
+        try:
+            with blaming_source(table):
+                raise error
+        except SourceError as named:
+            raise TargetError(CODES[named.code], named.details) from None
+
+
+def drop_staging(dsn: str, table: str) -> None:
+    """Drop a staging table; one that isn't there is fine."""
+    if not STAGING.fullmatch(table):
+        raise ValueError(table)
+    with blaming_target(table), reach(dsn) as connection:
+        connection.patience = SILENCE
+        connection.execute(f"set local lock_timeout = '{LOCK_WAIT}'; drop table if exists leaseway.{quoted(table)}")
+
+
+class Target:
+    """The target of one contract, for one claim."""
+
+    def __init__(
+        self,
+        dsn: str,
+        contract: Contract,
+        fence: int,
+        staging: str,
+        beat: Callable[[], None],
+        statement_timeout: int | None = None,
+    ):
+        """Reach it; ``beat`` is called while its server is busy, and what it raises ends the transaction.
+
+        Each statement may take ``statement_timeout`` seconds; without it, what the login's own setting says.
+        """
+        self._begins = BEGIN + (f"set local statement_timeout = '{statement_timeout}s'" if statement_timeout else "")
+        self._contract = contract
+        self._table = contract.target.table
+        self._target = ".".join(map(quoted, self._table.split(".")))
+        self._staging = f"leaseway.{quoted(staging)}"
+        self._names = [column.name for column in contract.columns]
+        self._fence = {"target": self._table, "fence": fence}
+        self._beat = beat
+        with self._blaming():
+            self._connection = reach(dsn)
+        self._connection.patience = SILENCE
+
+    def close(self) -> None:
+        """Hang up; what isn't committed is rolled back, and a statement that still runs is told to stop."""
+        if self._connection.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+            with suppress(psycopg.Error):
+                self._connection.cancel_safe(timeout=2)
+        self._connection.close()
+
+    def take(self) -> tuple[int, dict[str, Any] | None]:
+        """Take the fence, and see that the table has the contract's columns.
+
+        Gives the fence that stands there now (a newer one means that we are stale), and what was last applied.
+        """
+        with self._transaction(held=False):
+            if not self._one(SQL.find_fence_table)[0]:
+                self._connection.execute(SQL.make_fence_table)
+            self._check_columns()
+            fence, applied = self._one(SQL.take_fence, **self._fence)
+        return fence, applied
+
+    def _check_columns(self) -> None:
+        described = self._connection.execute(
+            f"select {_list(self._names)} from {self._target} limit 0", binary=True
+        ).description
+        oids = [column.type_code for column in described or []]
+        rows = self._connection.execute(
+            "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [oids]
+        )
+        types = {oid: (name, category) for oid, name, category in rows}
+        for column, oid in zip(self._contract.columns, oids, strict=True):
+            if not TYPES[column.type].takes(*types[oid]):
+                raise TargetError("target_changed", {"relation": self._table, "column": column.name})
+
+    # Staging
+
+    def begin_staging(self) -> None:
+        """Make the staging table, empty, with the target's own types; what an earlier attempt left goes."""
+        with self._transaction():
+            self._connection.execute(f"drop table if exists {self._staging}")
+            # Unlogged: a crash of the server empties it, and the number of records shows that.
+            self._connection.execute(
+                f"create unlogged table {self._staging} as select {_list(self._names)} from {self._target} with no data"
+            )
+            self._connection.execute(
+                f"alter table {self._staging} add column leaseway_row bigint generated always as identity,"
+                " add column leaseway_key text[]"
+            )
+
+    def last_key(self) -> list[str] | None:
+        """The source's key of the last staged record, each value as text; None where there is none."""
+        with self._transaction():
+            last = self._connection.execute(
+                f"select leaseway_key from {self._staging} order by leaseway_row desc limit 1"
+            ).fetchone()
+        return last[0] if last else None
+
+    def stage(self, batches: Iterable[Sequence[memoryview]], *, keyed: bool = False) -> int:
+        """Copy rows of COPY's text into the staging table, all of them or none; how many.
+
+        With ``keyed`` each row ends with the record's key at the source, as an array of texts.
+        """
+        columns = _list([*self._names, "leaseway_key"] if keyed else self._names)
+        rows = 0
+        with (
+            self._transaction(),
+            self._connection.cursor().copy(f"copy {self._staging} ({columns}) from stdin") as copy,
+        ):
+            for batch in batches:
+                if batch:
+                    copy.write(b"".join(batch))
+                    rows += len(batch)
+        return rows
+
+    # The merge
+
+    @contextmanager
+    def merging(self) -> Iterator[None]:
+        """The transaction that changes the target; the block ends with `commit`, or it is rolled back."""
+        self._begin()
+        try:
+            yield
+        finally:
+            if self._connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+                self.close()
+
+    def check(self, unkeyed: int, bound: str | None, before: int | None) -> Seen:
+        """Look at the staged records, and reject those that single records' checks refuse; ChecksFailed.
+
+        ``unkeyed`` records were left at the source, for they have no key; ``bound`` is the oldest instant that is fresh
+        enough; ``before`` is how many records came in the last run.
+        """
+        with self._blaming():
+            self._run(f"analyze {self._staging}")
+            seen = Seen()
+            refusing = self._look(seen, unkeyed)
+            if any(check.get("rejected") for check in seen.checks):
+                deleted = self._run_counted(f"delete from {self._staging} where {' or '.join(refusing)}")
+                seen.rejected = deleted + unkeyed
+            self._look_at_the_newest(seen, bound)
+        checks, came = self._contract.checks, seen.came
+        seen.verdict(
+            "max_rejected", seen.rejected <= checks.max_rejected, found=seen.rejected, bound=checks.max_rejected
+        )
+        least, kept = self._contract.least, self._contract.least_after(before)
+        seen.verdict("min_rows", came >= least, found=came, bound=least)
+        seen.verdict("max_drop", came >= kept, found=came, bound=kept)
+        if checks.max_rows is not None:
+            seen.verdict("max_rows", came <= checks.max_rows, found=came, bound=checks.max_rows)
+        if not all(check["passed"] for check in seen.checks):
+            raise ChecksFailed(seen)
+        return seen
+
+    def _look(self, seen: Seen, unkeyed: int) -> list[str]:
+        """Count what each check of single records refuses; the conditions, each the WHERE of such records."""
+        checks = self._contract.checks
+        missing = " or ".join(f"{quoted(name)} is null" for name in self._contract.key)
+        conditions: list[tuple[str, dict[str, Any]]] = [(f"({missing})", {"check": "key"})]
+        for name in checks.not_null:
+            conditions.append((f"{quoted(name)} is null", {"check": "not_null", "column": name}))
+        for name, values in checks.accepted_values.items():
+            listed = ", ".join(self._literal(value) for value in values)
+            conditions.append((f"{quoted(name)}::text not in ({listed})", {"check": "accepted_values", "column": name}))
+        for names in (self._contract.key, *checks.unique):
+            there = " and ".join(f"{quoted(name)} is not null" for name in names)
+            several = (
+                f"select {_list(names)} from {self._staging} where {there} group by {_list(names)} having count(*) > 1"
+            )
+            conditions.append((f"({_list(names)}) in ({several})", {"check": "unique", "columns": names}))
+        counts = ", ".join(f"count(*) filter (where {condition})" for condition, _ in conditions)
+        [(number, *found)] = self._run(f"select count(*), {counts} from {self._staging}")
+        seen.read = int(number) + unkeyed
+        for (_, said), text in zip(conditions, found, strict=True):
+            rejected = int(text) + (unkeyed if said["check"] == "key" else 0)
+            seen.checks.append({**said, "passed": rejected <= checks.max_rejected, "rejected": rejected})
+        return [condition for condition, _ in conditions]
+
+    def _look_at_the_newest(self, seen: Seen, bound: str | None) -> None:
+        fresh = self._contract.checks.freshness
+        if fresh is None or bound is None:
+            return
+        name = quoted(fresh.column)
+        newest = f"max({name}) filter (where {name} {SAYABLE})::timestamptz"
+        [(text, passed)] = self._run(
+            f"select {newest}, coalesce({newest} >= {self._literal(bound)}::timestamptz, false) from {self._staging}"
+        )
+        seen.watermark = text or None
+        seen.verdict("freshness", passed == "t", column=fresh.column, found=seen.watermark, bound=bound)
+
+    def merge(self) -> dict[str, int]:
+        """Bring the staged records into the target: rows inserted, updated and deleted."""
+        key, others = self._contract.key, [name for name in self._names if name not in self._contract.key]
+        same = " and ".join(f"target.{quoted(name)} = staged.{quoted(name)}" for name in key)
+        counts = {"deleted": 0, "updated": 0}
+        with self._blaming():
+            if self._contract.mode == "replace":
+                counts["deleted"] = self._run_counted(
+                    f"delete from {self._target} as target"
+                    f" where not exists (select from {self._staging} as staged where {same})"
+                )
+            if others:
+                assigned = ", ".join(f"{quoted(name)} = staged.{quoted(name)}" for name in others)
+                counts["updated"] = self._run_counted(
+                    f"update {self._target} as target set {assigned} from {self._staging} as staged"
+                    f" where {same} and ({self._comparable('target', others)})"
+                    f" is distinct from ({self._comparable('staged', others)})"
+                )
+            counts["inserted"] = self._run_counted(
+                f"insert into {self._target} ({_list(self._names)})"
+                f" select {', '.join(f'staged.{quoted(name)}' for name in self._names)} from {self._staging} as staged"
+                f" where not exists (select from {self._target} as target where {same})"
+            )
+        return counts
+
+    def _comparable(self, table: str, names: list[str]) -> str:
+        json = {column.name for column in self._contract.columns if column.type == "json"}
+        return ", ".join(f"{table}.{quoted(name)}{'::text' if name in json else ''}" for name in names)
+
+    def settle(self, applied: dict[str, Any]) -> None:
+        """Write down beside the fence what is changed, and drop the staging table: all of it comes true by `commit`."""
+        with self._blaming():
+            self._connection.execute(SQL.settle_fence, {"target": self._table, "applied": Jsonb(applied)})
+            self._connection.execute(f"drop table {self._staging}")
+
+    def commit(self, patience: float) -> None:
+        """Make it true; whoever gets no answer within so many seconds reads back what was applied."""
+        self._connection.patience = patience
+        with self._blaming():
+            self._connection.execute("commit")
+
+    # What they have in common
+
+    @contextmanager
+    def _transaction(self, *, held: bool = True) -> Iterator[None]:
+        """A transaction of its own, under the fence; where it breaks off, the connection is gone."""
+        self._begin(held=held)
+        try:
+            with self._blaming():
+                yield
+                self._connection.execute("commit")
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, *, held: bool = True) -> None:
+        with self._blaming():
+            self._connection.execute(self._begins)
+            if held and not self._connection.execute(SQL.hold_fence, self._fence).fetchone():
+                raise LeaseLost
+
+    def _one(self, statement: str, **params: object) -> tuple[Any, ...]:
+        row = self._connection.execute(statement, params).fetchone()
+        assert row is not None
+        return row
+
+    def _run(self, statement: str) -> list[tuple[str, ...]]:
+        """Run a statement that may take its time, with beats meanwhile; its rows as text, null as nothing."""
+        result = self._result(statement)
+        return [
+            tuple((result.get_value(row, column) or b"").decode() for column in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+
+    def _run_counted(self, statement: str) -> int:
+        return self._result(statement).command_tuples or 0
+
+    def _result(self, statement: str) -> pq.abc.PGresult:
+        server = self._connection.pgconn
+        socket = select.poll()
+        socket.register(server.socket, select.POLLIN)
+        server.send_query_params(statement.encode(), None)
+        while server.flush() or server.is_busy():
+            if not socket.poll(QUIET * 1000):
+                self._beat()
+            server.consume_input()
+        self._beat()
+        result = server.get_result()
+        while server.get_result():
+            pass
+        if result is None or result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise error_from_result(result) if result else psycopg.OperationalError("no answer")
+        return result
+
+    def _literal(self, value: str) -> str:
+        return sql.Literal(value).as_string(self._connection)
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        with blaming_target(self._table):
+            yield
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(map(quoted, names))
