@@ -193,9 +193,9 @@ class Leased[S: BaseModel]:
         self._give_back(seconds, waiting_for, None)
 
     def sit_out(self, code: str, details: dict[str, Any]) -> None:
-        """Give the lease back because something outside is away; the pauses grow."""
+        """Give the lease back because something outside is away; the pauses grow, and are no shorter than it asked."""
         first, longest = OUTAGE_PAUSES
-        self._give_back(min(longest, first * 2 ** min(self.outages, 10)), code, details)
+        self._give_back(max(min(longest, first * 2 ** min(self.outages, 10)), details.get("seconds", 0)), code, details)
 
     def retry(self, code: str, details: dict[str, Any]) -> None:
         """Go back to REQUESTED; a caller with no attempt left fails the job instead."""

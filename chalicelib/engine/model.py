@@ -128,7 +128,7 @@ class TransientFailure(Failing):
 
 
 class Outage(Failing):
-    """Something outside is away: the job waits with growing pauses and spends no attempt."""
+    """Something outside is away: the job waits with growing pauses, of at least ``seconds``, and spends no attempt."""
 
 
 class LeaseLost(Exception):
