@@ -1,38 +1,50 @@
-"""The data service as a publication sees it: start an export idempotently, look at it, have it removed.
+"""The built-in data service, which runs on the same engine; and which one the settings choose.
 
-This is the built-in one, which runs on the same engine.
+Both keep to one contract, and pass one suite of tests (docs/data-service.md).
 """
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from chalicelib.db import Database, statements
-from chalicelib.engine import Engine, Failure, Job, LeaseLost
+from chalicelib.engine import Engine, Failure, Job
+from chalicelib.exports.data_service import (
+    MAX_PAUSE,
+    MIN_PAUSE,
+    Export,
+    ExportedFile,
+    ExportLost,
+    FileMismatch,
+    NewerFence,
+    RemoteDataService,
+    Wanted,
+)
 
 from . import ExportSubject
 
+if TYPE_CHECKING:
+    from chalicelib.pipelines import Context
+
 SQL = statements("chalicelib.pipelines.export")
 
-MIN_PAUSE, MAX_PAUSE = 2, 60
-"""Seconds until an export is looked at again: a tenth of its age, between these."""
+
+def data_service(at: "Context") -> "DataService | RemoteDataService":
+    """The remote one that the settings name, else the built-in one."""
+    settings = at.settings
+    if settings.data_service_url is None:
+        return DataService(at.db, at.engine)
+    token = settings.data_service_token
+    return _remote(
+        settings.data_service_url, token.get_secret_value() if token else None, settings.data_service_timeout
+    )
 
 
-@dataclass(frozen=True)
-class Export:
-    """Where an export stands; `files` is filled once it is done."""
-
-    done: bool = False
-    failed: str | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-    waiting_for: str = "export"
-    retry_after: float = 0
-    records: int = 0
-    bytes: int = 0
-    total: int | None = None
-    files: list[dict[str, Any]] = field(default_factory=list)
-    unpublished: list[str] = field(default_factory=list)
-    removed: int = 0
+@cache
+def _remote(url: str, token: str | None, timeout: float) -> RemoteDataService:
+    """One connection pool a process."""
+    return RemoteDataService(url, token, timeout)
 
 
 class DataService:
@@ -42,25 +54,54 @@ class DataService:
         self._db = db
         self._engine = engine
 
-    def start(self, subject: ExportSubject, *, fence: int) -> Export:
-        """Start the export that the subject's key stands for, or find it; LeaseLost where a newer fence has asked."""
+    def start(self, wanted: Wanted, *, fence: int, known: bool = False) -> Export:
+        """As the contract says. An export that was known and isn't has failed: its key stands for it for ever."""
+        subject = ExportSubject(
+            key=wanted.key,
+            dataset=wanted.dataset,
+            definition=wanted.definition,
+            source=wanted.source,
+            source_revision=wanted.source_revision,
+        )
         with self._db.transaction() as tx:
-            known = tx.one(SQL.find_export, key=subject.key, fence=fence)
-            if known is None:
+            found = tx.one(SQL.find_export, key=wanted.key, fence=fence)
+            if found is None:
+                if known:
+                    raise ExportLost
                 job = self._engine.accept("export", subject, tx=tx).job.id
-                known = tx.one(SQL.note_export, key=subject.key, job=job, fence=fence)
-                assert known is not None
-        if known["fence"] > fence:
-            raise LeaseLost
-        found = self._engine.status(known["job_id"])
-        if isinstance(found, Job) and found.status == "queued":
-            self._engine.relay(inline_job=found.id)
-        return _export(found, age=known["age"])
+                found = tx.run(SQL.note_export, key=wanted.key, job=job, fence=fence)[0]
+            if found["deleted"]:
+                raise ExportLost  # and whatever was accepted just now is rolled back
+        if found["fence"] > fence:
+            raise NewerFence(found["fence"])
+        made_by = self._engine.status(found["job_id"])
+        if isinstance(made_by, Job) and made_by.status == "queued":
+            self._engine.relay(inline_job=made_by.id)
+        return _export(made_by, age=found["age"])
+
+    def look(self, wanted: Wanted) -> Export:
+        """As the contract says."""
+        return self._look(wanted.key)
+
+    def read(self, key: UUID, name: str) -> Iterator[bytes]:
+        """As the contract says, or StorageAway, StorageRefused."""
+        from .steps import storage
+
+        stored = {_name(file["key"]): file["key"] for file in self._look(key).stored}
+        if name not in stored:
+            raise FileMismatch
+        yield from storage().read(stored[name])
 
     def delete(self, key: UUID) -> bool:
-        """Have an export's files removed; False while a running one still has to stop. Again: no effect."""
-        known = self._db.one(SQL.get_export, key=key)
-        return known is None or self._engine.discard(known["job_id"])
+        """As the contract says."""
+        job = self._db.run(SQL.delete_export, key=key)[0]["job_id"]
+        return job is None or self._engine.discard(job)
+
+    def _look(self, key: UUID) -> Export:
+        found = self._db.one(SQL.get_export, key=key)
+        if found is None:
+            raise ExportLost
+        return _export(self._engine.status(found["job_id"]), age=found["age"])
 
 
 def _export(found: Job | Failure | None, age: float) -> Export:
@@ -68,14 +109,31 @@ def _export(found: Job | Failure | None, age: float) -> Export:
         return Export(failed="export_lost")
     if isinstance(found, Failure):
         return Export(failed=found.code, details=found.details)
+    stored, records = found.result.get("files", []), found.progress.records
     return Export(
         done=found.status == "succeeded",
         waiting_for=found.waiting_for.code if found.waiting_for else "export",
         retry_after=min(MAX_PAUSE, max(MIN_PAUSE, age / 10)),
-        records=found.progress.records,
+        records=records,
         bytes=found.progress.bytes,
         total=found.progress.total,
-        files=found.result.get("files", []),
+        files=[
+            ExportedFile(
+                _name(file["key"]),
+                file["format"],
+                file["media_type"],
+                file["bytes"],
+                file["sha256"],
+                records,
+                file.get("compress"),
+            )
+            for file in stored
+        ],
+        stored=stored,
         unpublished=found.result.get("unpublished", []),
         removed=found.result.get("removed", 0),
     )
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]

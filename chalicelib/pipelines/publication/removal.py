@@ -5,9 +5,10 @@ from uuid import UUID
 from chalicelib.catalog.store import StoreAway, StoreRefused
 from chalicelib.datasets import registry
 from chalicelib.engine import LedgerRow, Outage
+from chalicelib.exports.data_service import RemoteDataService, ServiceAway, ServiceRefused
 from chalicelib.pipelines import context
 from chalicelib.pipelines.entries import graph_store
-from chalicelib.pipelines.export.service import DataService
+from chalicelib.pipelines.export.service import DataService, data_service
 
 
 class StillRunning(Exception):
@@ -18,11 +19,25 @@ class Mismatch(Exception):
     """The triple store holds something else than was written; cleanup comes again, with a newer fence."""
 
 
+class AnotherService(Exception):
+    """The export is another data service's than the settings name; cleanup comes again, until they name that one."""
+
+
 def remove_export(row: LedgerRow) -> None:
-    """Ask the data service to delete the export."""
-    at = context()
-    if not DataService(at.db, at.engine).delete(UUID(row.locator["key"])):
-        raise StillRunning
+    """Ask the data service that made it to delete the export."""
+    at, key = context(), UUID(row.locator["key"])
+    service: DataService | RemoteDataService = DataService(at.db, at.engine)
+    if "service" in row.locator:
+        service = data_service(at)
+        if not isinstance(service, RemoteDataService) or service.url != row.locator["service"]:
+            raise AnotherService  # our token is for nobody else
+    try:
+        if not service.delete(key):
+            raise StillRunning
+    except ServiceAway as error:
+        raise Outage("data_service_unreachable", **error.details) from error
+    except ServiceRefused as error:
+        raise Outage("data_service_refused", **error.details) from error
 
 
 def restore_graph(row: LedgerRow) -> None:

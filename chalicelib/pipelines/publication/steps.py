@@ -14,13 +14,14 @@ from chalicelib.engine import (
     PermanentFailure,
     Wait,
 )
+from chalicelib.exports.data_service import RemoteDataService
 from chalicelib.pipelines import context
 from chalicelib.pipelines.entries import replace_entry
-from chalicelib.pipelines.export import ExportSubject
-from chalicelib.pipelines.export.service import DataService
+from chalicelib.pipelines.export.service import data_service
 from chalicelib.settings import Settings
 
 from . import PublicationSubject
+from .copying import asking, begin, copied, wanted
 
 SQL = statements("chalicelib.pipelines.publication")
 
@@ -28,21 +29,27 @@ SQL = statements("chalicelib.pipelines.publication")
 def get_data(job: Leased[PublicationSubject]) -> Advance | Wait:
     """Have the data service export the dataset; come back when the files are there.
 
-    Starting twice with the same key finds the same export, so a crash in here costs nothing.
+    Starting twice with the same key finds the same export, so a crash in here costs nothing. Files that a remote one
+    made are copied into our object storage; its own are removed when this job has ended.
     """
     at = context()
-    kept = job.note("export", {"key": str(job.id)})
-    subject = ExportSubject(key=job.id, **job.subject.model_dump(exclude={"accept_drop"}))
-    export = DataService(at.db, at.engine).start(subject, fence=job.claim_id)
-    job.heartbeat(force=True, records=export.records, bytes=export.bytes, total=export.total or 0)
-    if export.failed:
-        raise PermanentFailure(export.failed, **export.details)
-    if not export.done:
-        return Wait(seconds=export.retry_after, waiting_for=export.waiting_for)
-    _refuse_an_empty_surprise(at.db, job.subject, export.records)
+    asked = wanted(job.id, job.subject, _definition(at.db, job.subject))
+    service = data_service(at)
+    made_by = {"service": service.url} if isinstance(service, RemoteDataService) else {}
+    kept = job.note("export", {"key": str(job.id), **made_by})
+    with asking(job, at, service):
+        export = begin(job, service, asked)
+        job.heartbeat(force=True, records=export.records, bytes=export.bytes, total=export.total or 0)
+        if export.failed:
+            raise PermanentFailure(export.failed, **export.details)
+        if not export.done:
+            return Wait(seconds=export.retry_after, waiting_for=export.waiting_for)
+        _refuse_an_empty_surprise(at.db, job.subject, export.records)
+        if isinstance(service, RemoteDataService):
+            return copied(job, service, asked, export)
     return Advance(
         keep=[kept],
-        files=export.files,
+        files=export.stored,
         records=export.records,
         unpublished=export.unpublished,
         removed=export.removed,
@@ -64,7 +71,6 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
         raise PermanentFailure("not_conformant", violations=report.violations)
 
     graph = job.note("graph", {"graph": facts.dataset_iri, "dataset": dataset})
-    export = job.note("export", {"key": str(job.id)})
     job.require(at.settings.store_timeout * 2)  # the replace and the reading back
     with job.transaction() as tx:
         locked = registry.lock_dataset(tx, dataset)
@@ -90,7 +96,7 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
             report=report.as_json() | {"characters_removed": job.result.get("removed", 0)},
             triples=rendered.triples,
         )
-        job.finish(tx, keep=[graph, export], version=facts.version)
+        job.finish(tx, keep=[graph], version=facts.version)
     return Finished()
 
 
@@ -121,8 +127,8 @@ def _facts(db: Database, settings: Settings, definition: Definition, job: Leased
             media_type=file["media_type"],
             bytes=file["bytes"],
             sha256=file["sha256"],
-            url=f"{base}/versions/{number}/files/{job.subject.dataset}.{file['format']}",
-            access_url=f"{base}/files/{job.subject.dataset}.{file['format']}",
+            url=f"{base}/versions/{number}/files/{file['name']}",
+            access_url=f"{base}/files/{file['name']}",
         )
         for file in job.result["files"]
     ]

@@ -69,6 +69,8 @@ def _delete_files(job: Leased[WithdrawalSubject], version: Row) -> None:
     """
     at = context()
     DataService(at.db, at.engine).delete(version["job_id"])
+    if any(str(version["job_id"]) in file["key"] for file in version["files"]):  # copied from a remote data service
+        at.engine.discard(version["job_id"])
     for file in version["files"]:
         job.heartbeat()
         try:

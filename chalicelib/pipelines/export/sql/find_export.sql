@@ -4,4 +4,4 @@
 update dataset.export
    set fence = greatest(fence, %(fence)s)
  where key = %(key)s
-returning job_id, fence, extract(epoch from engine.clock() - created_at)::float8 as age
+returning job_id, fence, deleted_at is not null as deleted, extract(epoch from engine.clock() - created_at)::float8 as age
