@@ -26,6 +26,7 @@ ROUTES = frozenset(
         "catalog",
         "publications",
         "withdrawals",
+        "loads",
         "schedules",
         "internal",
         "health",

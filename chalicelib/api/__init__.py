@@ -2,12 +2,24 @@
 
 from chalice.app import Chalice
 
-from . import catalog, datasets, docs, files, health, internal, publications, schedules, withdrawals
+from . import catalog, datasets, docs, files, health, internal, loads, publications, refreshes, schedules, withdrawals
 from .routing import Api
 
 
 def register(app: Chalice) -> None:
     """Put every route on the app."""
     api = Api(app)
-    for part in (catalog, datasets, files, publications, withdrawals, schedules, health, internal, docs):
+    for part in (
+        catalog,
+        datasets,
+        files,
+        publications,
+        withdrawals,
+        loads,
+        refreshes,
+        schedules,
+        health,
+        internal,
+        docs,
+    ):
         part.register(api)

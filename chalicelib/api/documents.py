@@ -41,6 +41,8 @@ def status_document(call: Call, job: Job | Failure) -> Document:
         "failure": None,
         "links": _links(call, job),
     }
+    if job.pipeline == "load":
+        document["counts"] = call.db.one(_sql.find_load, job=job.id)
     if isinstance(job, Failure):
         failure = _coded(job.code) | {"details": {"step": job.state, **job.details}}
         return document | {"state": "FAILED", "finished_at": job.failed_at, "failure": failure}
@@ -199,7 +201,9 @@ def _coded(code: str) -> Document:
 
 def _links(call: Call, job: Job | Failure) -> Document:
     # Jobs of the machinery itself, such as exports, are looked at by operators alone.
-    own = {"publication": "publications", "withdrawal": "withdrawals"}.get(job.pipeline, "internal/jobs")
+    own = {"publication": "publications", "withdrawal": "withdrawals", "load": "loads", "refresh": "refreshes"}.get(
+        job.pipeline, "internal/jobs"
+    )
     links = {"self": call.url(f"/{own}/{job.id}")}
     if dataset := job.subject.get("dataset"):
         links["dataset"] = call.url(f"/datasets/{dataset}")

@@ -60,12 +60,13 @@ def _file(call: Call, version: Row, name: str, cache_control: str) -> Response:
             "Cache-Control": cache_control,
         }
         return unless_known(call, Response("", headers))
-    address = _store().presign(file["key"], name, file["media_type"], PRESIGNED)
+    address = store().presign(file["key"], name, file["media_type"], PRESIGNED)
     return Response("", {"Location": address, "Cache-Control": cache_control}, 307)
 
 
 @cache
-def _store() -> "Store":
+def store() -> "Store":
+    """Object storage of this installation; one client a process."""
     from chalicelib.exports import Store  # and boto3, which only a GET of a file needs
 
     return Store.of(settings())

@@ -18,6 +18,7 @@ from .requests import MOST
 from .routing import Route
 
 _UUID = {"type": "string", "format": "uuid"}
+_ROWS = {"type": "array", "items": {"type": "object"}}
 _FLAG = {"type": "string", "enum": ["true", "false"]}
 PATH = {
     "dataset": {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,62}$"},
@@ -33,6 +34,16 @@ QUERY: dict[str, dict[str, Any]] = {
     "code": {"type": "string"},
     "dry_run": _FLAG,
     "accept_drop": _FLAG,
+    "mode": {"type": "string", "enum": ["upsert", "replace"], "default": "upsert"},
+    "upload": _UUID,
+    "format": {"type": "string", "enum": ["csv", "jsonl"]},
+    "encoding": {"type": "string", "default": "utf-8"},
+    "delimiter": {"type": "string", "default": ","},
+    "quote": {"type": "string", "default": '"'},
+    "decimal": {"type": "string", "enum": [".", ","], "default": "."},
+    "date": {"type": "string", "default": "YYYY-MM-DD"},
+    "null": {"type": "string", "default": ""},
+    "skip": {"type": "integer", "minimum": 0, "maximum": 1000, "default": 0},
 }
 
 
@@ -82,6 +93,30 @@ class Status(_Model):
     links: dict[str, str]
 
 
+class LoadCounts(_Model):
+    """What a load did; rows that were there already, as they are, count as neither."""
+
+    rows: int
+    inserted: int
+    updated: int
+    deleted: int
+
+
+class LoadStatus(Status):
+    """The status of a load, with what it did once it is done."""
+
+    counts: LoadCounts | None
+
+
+class BadRow(BaseModel):
+    """A row that can't be loaded, the first column that doesn't fit, and why."""
+
+    row: int
+    column: str
+    reason: str
+    value: str | None = None
+
+
 class ProblemDocument(BaseModel):
     """An error (RFC 9457): a stable code, the field and the remedy."""
 
@@ -92,11 +127,14 @@ class ProblemDocument(BaseModel):
     detail: str | None = None
     field: str | None = None
     errors: list[dict[str, str]] | None = None
+    rows: list[BadRow] | None = Field(None, description="The first hundred rows that can't be loaded.")
+    records: int | None = Field(None, description="How many can't.")
 
 
 def document(routes: Sequence[Route], url: str) -> dict[str, Any]:
     """The description of the routes, at PUBLIC_URL."""
-    models: set[type[BaseModel]] = {Status, ProblemDocument, *(route.body for route in routes if route.body)}
+    models: set[type[BaseModel]] = {Status, ProblemDocument}
+    models |= {model for route in routes for model in (route.body, route.gives) if model}
     names, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template="#/components/schemas/{model}",
@@ -132,7 +170,8 @@ def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, 
     ]
     parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in route.query]
     parameters += [{"name": name, "in": "header", "schema": {"type": "string"}} for name in route.headers]
-    content = {"application/json": {"schema": refs[Status] if route.gives_status else {"type": "object"}}}
+    gives = refs[route.gives or Status] if route.gives or route.gives_status else {"type": "object"}
+    content = {"application/json": {"schema": gives}}
     problem = {"application/problem+json": {"schema": refs[ProblemDocument]}}
     said: dict[str, Any] = {"description": summary}
     operation: dict[str, Any] = {
@@ -149,6 +188,9 @@ def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, 
         operation["description"] = " ".join(more.split())
     if route.body:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": refs[route.body]}}}
+    if route.media_types:
+        taken = {name: {"schema": _ROWS if name == "application/json" else {}} for name in route.media_types}
+        operation["requestBody"] = {"required": False, "content": taken}
     if route.role is not None:
         operation["security"] = [{"token": []}]
         operation["x-role"] = route.role.name.lower()
@@ -195,4 +237,5 @@ def page(described: Mapping[str, Any]) -> str:
 
 
 def _name(body: Mapping[str, Any]) -> str:
-    return str(body["content"]["application/json"]["schema"]["$ref"]).rpartition("/")[2]
+    schema = body["content"]["application/json"]["schema"]
+    return str(schema["$ref"]).rpartition("/")[2] if "$ref" in schema else ", ".join(body["content"])

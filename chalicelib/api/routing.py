@@ -100,6 +100,8 @@ class Route:
     headers: tuple[str, ...]
     body: type[BaseModel] | None
     gives_status: bool
+    gives: type[BaseModel] | None
+    media_types: tuple[str, ...]
 
 
 class Api:
@@ -121,10 +123,13 @@ class Api:
         headers: tuple[str, ...] = (),
         body: type[BaseModel] | None = None,
         gives_status: bool = False,
+        gives: type[BaseModel] | None = None,
+        media_types: tuple[str, ...] = (),
     ) -> Callable[[View], View]:
         """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts.
 
-        The rest is what ``/openapi.json`` says of it: a job's status is what it gives, or another document.
+        The rest is what ``/openapi.json`` says of it: a job's status is what it gives, or another document;
+        ``media_types`` are those of a body that is no JSON object.
         """
 
         def register(view: View) -> View:
@@ -156,6 +161,8 @@ class Api:
                     headers=headers,
                     body=body,
                     gives_status=gives_status,
+                    gives=gives,
+                    media_types=media_types,
                 )
             )
             return view

@@ -129,6 +129,14 @@ class Store:
             ExpiresIn=seconds,
         )
 
+    def presign_put(self, key: str, size: int, seconds: int) -> str:
+        """An address that takes one object of so many bytes, by PUT, for a while; made without asking the store."""
+        return self._signer().generate_presigned_url(
+            "put_object",
+            Params={"Bucket": self.bucket, "Key": key, "ContentLength": size},
+            ExpiresIn=seconds,
+        )
+
     def read(self, key: str) -> Iterator[bytes]:
         """The object's bytes, in pieces."""
         with _reaching():

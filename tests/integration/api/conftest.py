@@ -35,10 +35,10 @@ def environment(monkeypatch, dsn):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DATABASE_URL", dsn)
     configuration.settings.cache_clear()
-    files._store.cache_clear()
+    files.store.cache_clear()
     yield monkeypatch
     configuration.settings.cache_clear()
-    files._store.cache_clear()
+    files.store.cache_clear()
 
 
 @pytest.fixture

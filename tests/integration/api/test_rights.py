@@ -45,11 +45,20 @@ ROUTES = [
     ("POST", "/datasets/flights/publications", None, (401, 401, 404, 403, 202, 202)),
     ("DELETE", "/datasets/flights/versions/1", None, (401, 401, 404, 403, 409, 409)),  # a publication is active
     ("GET", "/withdrawals/{withdrawal}", None, READERS),
+    ("POST", "/datasets/flights/loads", None, (401, 401, 404, 403, 415, 415)),  # what is taken: test_loads.py
+    ("POST", "/datasets/flights/loads/uploads", {"bytes": 1}, (401, 401, 404, 403, 409, 409)),  # it has no key
+    ("GET", "/loads/{active}", None, (401, 401, 404, 404, 404, 404)),  # nobody's but its owner's
+    ("DELETE", "/loads/{active}", None, (401, 401, 404, 403, 404, 404)),
     ("GET", "/datasets", None, (401, 401, 200, 200, 200, 200)),
     ("DELETE", "/datasets/flatlands", None, (401, 401, 404, 403, 204, 410)),  # the publisher has deleted it
     ("DELETE", "/publications/{active}", None, (401, 401, 404, 403, 200, 200)),
     ("PUT", "/datasets/flights/schedule", CADENCE, (401, 401, 404, 403, 200, 200)),
     ("DELETE", "/datasets/flights/schedule", None, (401, 401, 404, 403, 204, 404)),  # the publisher has deleted it
+    ("POST", "/refreshes", None, (401, 401, 403, 403, 403, 202)),
+    ("GET", "/refreshes", None, OPERATORS),
+    ("GET", "/refreshes/{refresh}", None, OPERATORS),
+    ("PUT", "/internal/refresh", {"rollback": "latest"}, (401, 401, 403, 403, 403, 422)),
+    ("DELETE", "/internal/refresh", None, (401, 401, 403, 403, 403, 204)),
     ("GET", "/internal/jobs", None, OPERATORS),
     ("GET", "/internal/jobs/{active}", None, OPERATORS),
     ("POST", "/internal/jobs/{active}/cancel", None, OPERATORS),
@@ -66,7 +75,7 @@ ROUTES = [
 
 @pytest.mark.parametrize(("method", "path", "body", "statuses"), ROUTES, ids=[f"{r[0]} {r[1]}" for r in ROUTES])
 def test_every_route_by_everyone(http, database, office, method, path, body, statuses):
-    path = path.format(active=office.active, failed=office.failed, withdrawal=office.withdrawal)
+    path = path.format(active=office.active, failed=office.failed, withdrawal=office.withdrawal, refresh=office.refresh)
     body = DEFINITION if body == "definition" else body
     for who, status in zip(EVERYONE, statuses, strict=True):
         before = written(database)
