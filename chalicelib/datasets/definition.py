@@ -22,8 +22,9 @@ from chalicelib.iris import LINKS, absolute_iri, mailbox
 from . import Fault, Invalid, vocabularies
 from .dates import datatype_of
 
-Format = Literal["csv", "json", "xml"]
-ColumnType = Literal[
+Format = Literal["csv", "csv-excel", "geojson", "json", "jsonl", "xml"]
+USUAL: list[Format] = ["csv", "json", "xml"]
+ScalarType = Literal[
     "text",
     "boolean",
     "integer",
@@ -33,10 +34,29 @@ ColumnType = Literal[
     "time",
     "timestamp",
     "timestamptz",
+    "interval",
     "uuid",
     "json",
     "binary",
+    "geometry",
 ]
+ArrayType = Literal[
+    "text[]",
+    "boolean[]",
+    "integer[]",
+    "decimal[]",
+    "double[]",
+    "date[]",
+    "time[]",
+    "timestamp[]",
+    "timestamptz[]",
+    "interval[]",
+    "uuid[]",
+    "json[]",
+    "binary[]",
+]
+ColumnType = Literal[ScalarType, ArrayType]
+_TYPES = f"one of {', '.join(get_args(ScalarType))}, or an array of one (but geometry), e.g. text[]"
 
 KEYS = {"text", "boolean", "integer", "decimal", "date", "time", "timestamp", "timestamptz", "uuid", "binary"}
 """The types that a column of the key may have."""
@@ -236,8 +256,51 @@ class Column(Part):
     type: ColumnType
     title: Lines | None = None
     description: Texts | None = None
+    srid: Annotated[int, Field(ge=1, le=999_999)] | None = None
     source_name: ColumnName | None = Field(None, alias="from")
     required: Annotated[bool | None, AfterValidator(lambda wanted: wanted or None)] = None
+
+    @field_validator("srid")
+    @classmethod
+    def _is_of_a_geometry(cls, srid: int | None, info: ValidationInfo) -> int | None:
+        if srid and (type_ := info.data.get("type", "geometry")) != "geometry":
+            raise ValueError(f"is what a geometry is measured in, and this column is {type_}; take it out")
+        return srid
+
+
+class CsvExcel(Part):
+    """How the CSV for spreadsheets is written."""
+
+    delimiter: Literal[",", ";", "\t"] = ";"
+    decimal: Literal[",", "."] = ","
+
+    @field_validator("decimal")
+    @classmethod
+    def _differs_from_the_delimiter(cls, decimal: str, info: ValidationInfo) -> str:
+        if decimal == info.data.get("delimiter"):
+            raise ValueError("is the delimiter, too; take another one of them")
+        return decimal
+
+
+class Place(Part):
+    """Which columns say where a record is: one of type geometry, or one of degrees east and one of degrees north."""
+
+    geometry: Annotated[str, AfterValidator(_column)] | None = None
+    longitude: Annotated[str, AfterValidator(_column)] | None = None
+    latitude: Annotated[str, AfterValidator(_column)] | None = None
+
+    def faults(self, types: Mapping[str, str]) -> str | None:
+        """What is wrong with it for columns of these types."""
+        given = self.model_dump(exclude_none=True)
+        if given.keys() not in ({"geometry"}, {"longitude", "latitude"}):
+            return "needs either geometry, or longitude and latitude"
+        for which, name in given.items():
+            wanted = ["geometry"] if which == "geometry" else ["decimal", "double", "integer"]
+            if name not in types:
+                return f"names {name}, which isn't among the columns"
+            if types[name] not in wanted:
+                return f"names {name} as its {which}, which must be of type {' or '.join(wanted)}"
+        return None
 
 
 class Definition(Document):
@@ -259,13 +322,14 @@ class Definition(Document):
     identifiers: Annotated[list[Line], Field(max_length=20), AfterValidator(_distinct)] = []
     conforms_to: Annotated[list[Iri], Field(max_length=20), AfterValidator(_distinct)] = []
     source: SourceName
-    formats: Annotated[list[Format], Field(min_length=1), AfterValidator(_distinct), AfterValidator(sorted)] = list(
-        get_args(Format)
-    )
+    formats: Annotated[list[Format], Field(min_length=1), AfterValidator(_distinct), AfterValidator(sorted)] = USUAL
     csv_bom: Annotated[bool | None, AfterValidator(lambda wanted: wanted or None)] = None
+    csv_excel: CsvExcel | None = None
+    gzip: Annotated[list[Format], AfterValidator(_distinct), AfterValidator(sorted)] | None = None
     tier: Annotated[str, AfterValidator(_tier)] = "base"
     columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
     key: Annotated[list[str], Field(min_length=1, max_length=16), AfterValidator(_distinct)] | None = None
+    geojson: Annotated[Place | None, Field(validate_default=True)] = None
     min_records: Annotated[int, Field(ge=0, le=10**15)] | None = None
     max_drop: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
@@ -313,6 +377,44 @@ class Definition(Document):
             raise ValueError(f"makes a store of the columns, where {', '.join(kept)} is a name of PostgreSQL's own")
         return key
 
+    @field_validator("gzip")
+    @classmethod
+    def _compresses_what_there_is(cls, gzip: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        formats = info.data.get("formats") or gzip or []
+        if missing := [name for name in gzip or [] if name not in formats]:
+            raise ValueError(f"has {', '.join(missing)}, which isn't among the formats; add it there, too")
+        return gzip or None
+
+    @field_validator("csv_excel")
+    @classmethod
+    def _is_wanted(cls, csv_excel: CsvExcel | None, info: ValidationInfo) -> CsvExcel | None:
+        if csv_excel and "csv-excel" not in info.data.get("formats", ["csv-excel"]):
+            raise ValueError("says how csv-excel is written, which isn't among the formats; add it there")
+        return csv_excel
+
+    @field_validator("geojson")
+    @classmethod
+    def _says_where_a_record_is(cls, place: Place | None, info: ValidationInfo) -> Place | None:
+        types = {column.name: column.type for column in info.data.get("columns", [])}
+        wanted = "geojson" in info.data.get("formats", [])
+        if not types or not wanted:
+            if place and types and "formats" in info.data:
+                raise ValueError("says where geojson finds a record, which isn't among the formats; add it there")
+            return place
+        geometries = [name for name, type_ in types.items() if type_ == "geometry"]
+        if place is None and len(geometries) != 1:
+            raise ValueError("is missing: name the columns, e.g. {longitude: lon, latitude: lat} or {geometry: shape}")
+        if place and (fault := place.faults(types)):
+            raise ValueError(fault)
+        return place
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The columns that GeoJSON takes a record's place from, by their part in it."""
+        if self.geojson:
+            return self.geojson.model_dump(exclude_none=True)
+        return {"geometry": next(column.name for column in self.columns if column.type == "geometry")}
+
     def fewest(self, published: int | None) -> int:
         """The fewest records a new version may have; ``published`` is how many the current one has, if there is one.
 
@@ -347,9 +449,13 @@ _EXAMPLES: Mapping[str, str] = {
     "licence": 'e.g. "CC_BY_4_0" or "CC0"',
     "source": "the name of a registered source",
     "columns": 'the columns to publish, e.g. [{"name": "year", "type": "integer"}]',
-    "type": f"one of {', '.join(get_args(ColumnType))}",
+    "type": _TYPES,
     "min_records": "the fewest records that may be published",
     "key": 'the columns by which a loaded row is known, e.g. ["id"]',
+    "srid": "the EPSG code of a geometry's coordinates where the source doesn't say it, e.g. 25832",
+    "gzip": 'the formats to compress as well, e.g. ["csv"]',
+    "csv_excel": 'e.g. {"delimiter": ";", "decimal": ","}',
+    "geojson": 'e.g. {"longitude": "lon", "latitude": "lat"} or {"geometry": "shape"}',
     "csv_bom": "true begins the CSV with a byte order mark, for spreadsheets",
     "max_drop": "the largest part of the published records that may be missing at once, from 0 to 1",
 }
@@ -368,6 +474,8 @@ def _fault(error: ErrorDetails, document: type[Document]) -> Fault:
     if kind == "extra_forbidden":
         nearest = get_close_matches(last, _fields(document, error["loc"][:-1]), n=1)
         return Fault(path, f"is no field here; {f'did you mean {nearest[0]}?' if nearest else 'take it out'}")
+    if kind == "literal_error" and last == "type":
+        return Fault(path, f"must be {_TYPES}")
     if kind == "literal_error":
         return Fault(path, f"must be one of {context['expected']}".replace("'", "").replace(" or ", ", "))
     if kind == "greater_than_equal":

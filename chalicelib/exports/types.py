@@ -4,7 +4,7 @@ Every value is made text by the source's server, under settings fixed for the tr
 differ. A value that one format can't hold (NaN, ±Infinity, infinite dates) is null in all of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # The year in ISO 8601 is astronomical: 1 BC is 0000, 44 BC is -0043. PostgreSQL writes '0044-03-15 BC'.
 DATE_OR_TIMESTAMP = """case when isfinite({0}) then
@@ -16,12 +16,35 @@ DATE_OR_TIMESTAMP = """case when isfinite({0}) then
 # NaN and infinities have no scale; to compare with 'Infinity' fails before PostgreSQL 14.
 DECIMAL = "case when scale({0}) is not null then {0} end"
 
+# PostgreSQL gives each part its sign; XML Schema knows one for all of them, which does unless they differ (ISO 8601-2).
+INTERVAL = """case when isfinite({0}) then
+    case when {0}::text ~ '[A-Z][0-9]' then {0}::text else '-' || replace({0}::text, '-', '') end end"""
+
 DOUBLE = "nullif(nullif(nullif({0}, 'NaN'), 'Infinity'), '-Infinity')"
+
+# A shape as RFC 7946 has it, in every format: degrees east and north of WGS 84, rings counterclockwise, no measures. An
+# unknown SRID is the declared one; what the RFC has no shape for, or lies beyond the earth, is no number (22P02).
+SHAPE = """(select case
+    when {{s}}geometrytype(g) not in ('POINT', 'LINESTRING', 'POLYGON', 'MULTIPOINT', 'MULTILINESTRING', 'MULTIPOLYGON',
+                                      'GEOMETRYCOLLECTION') then ({{s}}geometrytype(g) || '?')::int::text
+    when not ({{s}}st_xmin(g) >= -180 and {{s}}st_xmax(g) <= 180 and {{s}}st_ymin(g) >= -90 and {{s}}st_ymax(g) <= 90)
+        then ({{s}}st_xmin(g)::text || ' is out of range')::int::text
+    else {written} end
+  from (select {{s}}st_forcepolygonccw(case {{s}}st_zmflag(t) when 3 then {{s}}st_force3dz(t)
+                                                              when 1 then {{s}}st_force2d(t) else t end) as g
+  from (select {{s}}st_transform(case when {{s}}st_srid(o) <> 0 then o
+                                      when {{srid}} <> 0 then {{s}}st_setsrid(o, {{srid}})
+                                      else ('SRID ' || {{s}}st_srid(o))::int::text::{{s}}geometry end, 4326) as t
+  from (select {{0}}::{{s}}geometry as o offset 0) as original offset 0) as turned offset 0) as shape)"""
+WKT = SHAPE.format(written="{s}st_astext(g, 9)")  # a tenth of a millimetre
 
 
 @dataclass(frozen=True)
 class Type:
-    """A declared type: what it takes from the source and the SQL that writes it; ``{0}`` is the source's column."""
+    """A declared type: what it takes from the source and the SQL that writes it.
+
+    ``{0}`` is the source's column, ``{s}`` the schema of its type with a dot, ``{srid}`` the SRID declared.
+    """
 
     sources: str
     """Types of pg_type by name, or by category where it is a capital."""
@@ -32,10 +55,16 @@ class Type:
     """Sort keys that tell apart whatever is written differently (1.0 and 1.00 are equal, their digits aren't)."""
     escaped: bool = False
     """Whether a value may hold characters that XML escapes."""
+    array: bool = False
 
     def takes(self, name: str, category: str) -> bool:
-        """Whether the source's type (its name and category in pg_type) may be published as this one."""
-        return name in self.sources.split() or category in self.sources.split()
+        """Whether the source's type may be published as this one: its name and category in pg_type.
+
+        An array's are those of its elements, the name with [].
+        """
+        if name.endswith("[]") != self.array:
+            return False
+        return name.removesuffix("[]") in self.sources.split() or category in self.sources.split()
 
 
 TYPES = {
@@ -48,10 +77,58 @@ TYPES = {
     "time": Type("time"),
     "timestamp": Type("timestamp", DATE_OR_TIMESTAMP),
     "timestamptz": Type("timestamptz", f"({DATE_OR_TIMESTAMP.replace('{0}', "({0} at time zone 'UTC')")}) || 'Z'"),
+    "interval": Type("interval", INTERVAL, order=("{0}", '{0}::text collate "C"')),
     "uuid": Type("uuid"),
     "json": Type("json jsonb", json="{0}", order=('{0}::text collate "C"',), escaped=True),
     "binary": Type("bytea", "encode({0}, 'hex')"),
 }
+
+
+# The elements as a JSON array, in every format; NULL stays null, and an array of arrays is no value of a list.
+ARRAY = """case when array_ndims({{0}}) > 1 then (array_ndims({{0}})::text || ' dimensions')::int::text::json
+    when {{0}} is not null then coalesce((select json_agg({element} order by place)
+        from unnest({{0}}) with ordinality as element (value, place)), '[]') end"""
+
+
+def _array(type_: Type) -> Type:
+    """An array of values of a type; its text in JSON is what all formats write."""
+    json = ARRAY.format(element=(type_.json or type_.value).format("element.value"))
+    return Type(
+        type_.sources, f"({json})::text", json, (f'({json})::text collate "C"',), escaped=type_.escaped, array=True
+    )
+
+
+TYPES |= {f"{name}[]": _array(type_) for name, type_ in TYPES.items()}
+
+
+TYPES["geometry"] = Type(
+    "geometry geography",
+    WKT,
+    SHAPE.format(written="{s}st_asgeojson(g, 9, 0)") + "::json",
+    order=(f'{WKT} collate "C"',),
+)
+
+
+def _apart(type_: Type) -> bool:
+    """Whether JSON takes something else than the value's own text, quoted or as it is."""
+    return type_.json is not None and type_.value not in (f"{type_.json}::text", f"({type_.json})::text")
+
+
+def staging_value(type_: Type) -> str:
+    """What of a column is kept as text in a staging table: all that any format writes of it, made by the source."""
+    if _apart(type_):
+        return f"case when {{0}} is not null then json_build_array({type_.value}, {type_.json})::text end"
+    return type_.value
+
+
+def _staged(type_: Type) -> Type:
+    """The type as it stands in a staging table: text, which is written as the source would have written it."""
+    if _apart(type_):
+        return replace(type_, sources="S", value="({0}::json ->> 0)", json="({0}::json -> 1)")
+    return replace(type_, sources="S", value="{0}", json=None if type_.json is None else "{0}::json")
+
+
+STAGED = {name: _staged(type_) for name, type_ in TYPES.items()}
 
 
 def type_of(name: str, category: str) -> str | None:

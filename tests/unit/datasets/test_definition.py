@@ -55,9 +55,9 @@ def test_every_fault_is_told_at_once_with_field_and_remedy():
         "licence": "'CC_BY_5_0' isn't in the EU's list of licences "
         "(http://publications.europa.eu/resource/authority/licence/). Did you mean CC_BY_4_0?",
         "columns[0].type": "must be one of text, boolean, integer, decimal, double, date, time, timestamp, "
-        "timestamptz, uuid, json, binary",
+        "timestamptz, interval, uuid, json, binary, geometry, or an array of one (but geometry), e.g. text[]",
         "columns[1].type": "is missing: one of text, boolean, integer, decimal, double, date, time, timestamp, "
-        "timestamptz, uuid, json, binary",
+        "timestamptz, interval, uuid, json, binary, geometry, or an array of one (but geometry), e.g. text[]",
         "columns[1].form": "is no field here; did you mean from?",
     }
 
@@ -109,7 +109,7 @@ def test_what_is_no_object_is_refused(content):
         ({"access_rights": "RESTRICTED"}, "access_rights", "every file of a published dataset is open to everyone"),
         ({"tier": "high"}, "tier", "the rules of the higher tier don't exist"),
         ({"tier": "gold"}, "tier", "must be base"),
-        ({"formats": ["pdf"]}, "formats[0]", "must be one of csv, json, xml"),
+        ({"formats": ["pdf"]}, "formats[0]", "must be one of csv, csv-excel, geojson, json, jsonl, xml"),
         ({"formats": []}, "formats", "needs at least 1 of its entries"),
         ({"title": "Flights"}, "title", "must be an object of language and text"),
         ({"title": {"de-a1b2-c": "Flights"}}, "title", "'de-a1b2-c' is no language tag"),
@@ -152,6 +152,74 @@ def test_a_fault_names_field_and_remedy(changes, field, sentence):
 
 def test_the_types_of_columns_are_those_that_can_be_exported():
     assert set(get_args(ColumnType)) == set(TYPES)
+
+
+SPREADSHEETS = {"delimiter": "\t", "decimal": "."}
+POINT = {"longitude": "year", "latitude": "height"}
+WITH_HEIGHT = [{"name": "year", "type": "integer"}, {"name": "height", "type": "double"}]
+
+
+def test_formats_beyond_the_usual_three_are_asked_for_and_have_their_own_options():
+    told = definition(
+        formats=["jsonl", "geojson", "csv-excel", "csv"],
+        gzip=["jsonl", "csv"],
+        csv_excel=SPREADSHEETS,
+        columns=WITH_HEIGHT,
+        geojson=POINT,
+    )
+
+    assert told.formats == ["csv", "csv-excel", "geojson", "jsonl"]
+    assert told.gzip == ["csv", "jsonl"]
+    assert told.place == POINT
+    assert Definition.parse(told.as_json()).etag == told.etag
+
+
+def test_what_was_defined_before_there_were_other_formats_has_the_etag_it_had():
+    assert not {"gzip", "csv_excel", "geojson"} & definition().as_json().keys()
+    assert definition().formats == ["csv", "json", "xml"]
+
+
+def test_one_geometry_column_is_where_a_record_is_without_a_word():
+    shape = [{"name": "year", "type": "integer"}, {"name": "shape", "type": "geometry", "srid": 25832}]
+
+    assert definition(formats=["geojson"], columns=shape).place == {"geometry": "shape"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "sentence"),
+    [
+        ({"gzip": ["jsonl"]}, "gzip", "has jsonl, which isn't among the formats; add it there, too"),
+        ({"gzip": True}, "gzip", 'must be a list, the formats to compress as well, e.g. ["csv"]'),
+        ({"csv_excel": SPREADSHEETS}, "csv_excel", "isn't among the formats; add it there"),
+        (
+            {"formats": ["csv-excel"], "csv_excel": {"delimiter": ",", "decimal": ","}},
+            "csv_excel.decimal",
+            "is the delimiter, too",
+        ),
+        ({"formats": ["csv-excel"], "csv_excel": {"delimiter": "|"}}, "csv_excel.delimiter", "must be one of ,, ;, "),
+        ({"formats": ["geojson"]}, "geojson", "is missing: name the columns, e.g. {longitude: lon, latitude: lat}"),
+        ({"columns": WITH_HEIGHT, "geojson": POINT}, "geojson", "isn't among the formats; add it there"),
+        ({"formats": ["geojson"], "geojson": {"longitude": "year"}}, "geojson", "longitude and latitude"),
+        (
+            {"formats": ["geojson"], "geojson": {"longitude": "year", "latitude": "y"}},
+            "geojson",
+            "names y, which isn't among the columns",
+        ),
+        (
+            {"formats": ["geojson"], "geojson": {"longitude": "year", "latitude": "carrier"}},
+            "geojson",
+            "names carrier as its latitude, which must be of type decimal or double or integer",
+        ),
+        (
+            {"columns": [{"name": "year", "type": "integer", "srid": 4326}]},
+            "columns[0].srid",
+            "is what a geometry is measured in, and this column is integer; take it out",
+        ),
+        ({"columns": [{"name": "g", "type": "geometry", "srid": 0}]}, "columns[0].srid", "can't be less than 1"),
+    ],
+)
+def test_a_format_that_can_t_be_written_is_refused(changes, field, sentence):
+    assert sentence in faults(**changes)[field]
 
 
 def test_a_licence_of_somebody_else_s_list_keeps_its_address():
