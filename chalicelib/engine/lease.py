@@ -116,13 +116,13 @@ class Leased[S: BaseModel]:
             if self._expires - self._around.monotonic() < seconds:
                 raise LeaseLost(f"less than {seconds} s are left of the invocation or the deadline")
 
-    def save(self, checkpoint: dict[str, Any]) -> None:
-        """Remember where this step is."""
+    def save(self, checkpoint: dict[str, Any], *, progress: bool = True) -> None:
+        """Remember where this step is; without progress no attempt is given back, whatever the pipeline declares."""
         step = self._pipeline.step(self.state)
         row = self._write(
             sql.save_checkpoint,
             checkpoint=Jsonb({"step": step.state, "shape": step.shape, "value": checkpoint}),
-            restores_attempts=self._pipeline.progress_restores_attempts,
+            restores_attempts=progress and self._pipeline.progress_restores_attempts,
         )
         self.attempts = row["attempts"]
         self.checkpoint = checkpoint

@@ -37,6 +37,10 @@ class StorageMismatch(Exception):
     """What object storage holds isn't what was sent: size or checksum differ."""
 
 
+class Stale(Exception):
+    """What was staged, or made of it, isn't what it was: a file that went on from here would be a mixed one."""
+
+
 # The longest prefix of the SQLSTATE decides. What isn't listed is worth another try.
 CODES = {
     "08": "source_unreachable",

@@ -5,8 +5,8 @@
 import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Protocol, override
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, override
 
 import psycopg
 from psycopg import pq
@@ -17,11 +17,10 @@ from psycopg.errors import error_from_result
 from chalicelib.db import statements
 
 from .errors import SourceError, StorageAway, StorageRefused, blaming_source
-from .formats import CSV, Column, FileSpec, Format, copy_statement, quoted, search_statement
+from .formats import STAGING, Column, FileSpec, Format, copy_statement, piece_statement, quoted, search_statement
 from .gzipped import MEDIA_TYPE as GZIP
 from .gzipped import Gzip
 from .storage import Stored
-from .types import TYPES
 
 SQL = statements("chalicelib.exports")
 
@@ -134,9 +133,17 @@ class Exported:
 
 
 def export(
-    relation: Relation, specs: Sequence[FileSpec], open_target: Callable[[str, str], Target], *, beat: Beat
+    relation: Relation,
+    specs: Sequence[FileSpec],
+    open_target: Callable[[str, str], Target],
+    *,
+    beat: Beat,
+    counted: "Callable[[Source, int], None]" = lambda source, total: None,
 ) -> Exported:
     """Write a relation in each format; ``open_target`` gets a file's suffix and media type when its turn comes.
+
+    ``counted`` gets the snapshot and its number of records before anything is written; it may take another way from
+    there and raise, which ends the export.
 
     Raises:
         SourceError: the source is away, refuses, or isn't what the columns say.
@@ -151,11 +158,12 @@ def export(
         beat(**progress)
 
     with snapshot(relation) as source:
-        format_ = CSV  # while they are counted
+        format_ = STAGING  # while they are counted, or staged
         try:
-            for counted in source.count():
-                total = counted or 0
+            for number in source.count():
+                total = number or 0
                 show(0)
+            counted(source, total)
             for done, spec in enumerate(specs):
                 format_ = spec.format
                 writing = Writing(spec, open_target)
@@ -185,6 +193,27 @@ def export(
     return Exported(total, files, removed, source.unpublished)
 
 
+def variants(spec: FileSpec) -> list[tuple[str, str, str | None]]:
+    """The file and its gzip variant, if there is one: suffix, media type of the object, what compresses it."""
+    format_ = spec.format
+    plain = (format_.suffix, format_.media_type, None)
+    return [plain, (f"{format_.suffix}.gz", GZIP, GZIP)] if spec.gzip else [plain]
+
+
+def written_file(format_: Format, key: str, stored: Stored, compress: str | None) -> File:
+    """A file of this format as it was stored."""
+    return File(
+        format_.name,
+        format_.suffix + (".gz" if compress else ""),
+        key,
+        stored.bytes,
+        stored.sha256,
+        stored.etag,
+        format_.media_type,
+        compress,
+    )
+
+
 class Writing:
     """A file while it is written, and its gzip variant beside it if there is one."""
 
@@ -193,9 +222,8 @@ class Writing:
         self._gzip = Gzip(first) if spec.gzip else None
         self._targets: list[Target] = []
         try:
-            self._targets.append(open_target(spec.format.suffix, spec.format.media_type))
-            if spec.gzip:
-                self._targets.append(open_target(f"{spec.format.suffix}.gz", GZIP))
+            for suffix, media_type, _ in variants(spec):
+                self._targets.append(open_target(suffix, media_type))
         except BaseException:
             self.abort()
             raise
@@ -220,23 +248,11 @@ class Writing:
         """Make them visible, checked against what was written."""
         if self._gzip:
             self._targets[1].write(self._gzip.end())
-        files = []
-        for target, suffix, compress in zip(self._targets, ("", ".gz"), (None, GZIP), strict=False):
-            stored = target.complete()
-            name, media_type = self._format.name, self._format.media_type
-            files.append(
-                File(
-                    name,
-                    self._format.suffix + suffix,
-                    target.key,
-                    stored.bytes,
-                    stored.sha256,
-                    stored.etag,
-                    media_type,
-                    compress,
-                )
-            )
-        return files
+        compressed = (None, GZIP)
+        return [
+            written_file(self._format, target.key, target.complete(), compress)
+            for target, compress in zip(self._targets, compressed, strict=False)
+        ]
 
     def abort(self) -> None:
         """Leave nothing behind."""
@@ -293,9 +309,9 @@ class Source:
     def __init__(self, connection: psycopg.Connection, relation: Relation, name: str):
         self.name = name
         self.unpublished: list[str] = []
-        self._connection = connection
+        self.connection = connection
         self._relation = relation
-        self._columns = relation.columns
+        self.columns = relation.columns
         self._from = f"(\n{relation.query}\n)"
 
     def check(self) -> None:
@@ -303,51 +319,52 @@ class Source:
         with self._blaming():
             if self._relation.relation is not None:
                 # The server reads the name and quotes it, so that it never reaches a statement as it was written.
-                found = self._connection.execute("select %s::regclass::text", [self._relation.relation]).fetchone()
+                found = self.connection.execute("select %s::regclass::text", [self._relation.relation]).fetchone()
                 self._from = str(found[0]) if found else ""
             described = self._describe()
             types = self._types(described)
             self.unpublished = self._unpublished()
-        for column, oid in zip(self._columns, described, strict=True):
-            if not TYPES[column.type].takes(*types[oid]):
+        for column, oid in zip(self.columns, described, strict=True):
+            if not column.written.takes(*types[oid][:2]):
                 raise self._changed(column)
+        # A reader's search_path may lead anywhere, so what an extension writes its types with is named with its schema.
+        self.columns = [
+            replace(column, schema=types[oid][2]) for column, oid in zip(self.columns, described, strict=True)
+        ]
 
     def _describe(self) -> list[int]:
         """The type of each column."""
-        names = [f"source.{quoted(column.source)}" for column in self._columns]
+        names = [f"source.{quoted(column.source)}" for column in self.columns]
         statement = "select\n" + ",\n".join(names) + f"\nfrom {self._from} as source limit 0"
         try:
             # With parameters, even none, the server takes one statement only: a query can't end ours and begin its own.
-            cursor = self._connection.execute(statement, binary=True)
+            cursor = self.connection.execute(statement, binary=True)
         except psycopg.errors.UndefinedColumn as error:
             position = int(error.diag.statement_position or 1)
             line = statement.count("\n", 0, position - 1)  # one column a line
             if not 1 <= line <= len(names):
                 raise
-            raise self._changed(self._columns[line - 1], "42703") from None
+            raise self._changed(self.columns[line - 1], "42703") from None
         return [column.type_code for column in cursor.description or []]
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Every column: its name, its type's name and category in pg_type."""
         with self._blaming():
-            cursor = self._connection.execute(f"select * from {self._from} as source limit 0", binary=True)
+            cursor = self.connection.execute(f"select * from {self._from} as source limit 0", binary=True)
             found = [(column.name, column.type_code) for column in cursor.description or []]
             types = self._types([oid for _, oid in found])
-        return [(name, *types[oid]) for name, oid in found]
+        return [(name, *types[oid][:2]) for name, oid in found]
 
-    def _types(self, oids: list[int]) -> dict[int, tuple[str, str]]:
-        return {
-            oid: (name, category)
-            for oid, name, category in self._connection.execute(
-                "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [oids]
-            )
-        }
+    def _types(self, oids: list[int]) -> dict[int, tuple[str, str, str]]:
+        """Name and category of these types, an array's as its elements', and the schema."""
+        found = self.connection.execute(SQL.describe_types, {"oids": oids})
+        return {oid: (name, category, schema) for oid, name, category, schema in found}
 
     def _unpublished(self) -> list[str]:
-        published = {column.source for column in self._columns}
+        published = {column.source for column in self.columns}
         # A reader that was granted single columns may not ask for all of them, and needn't.
-        with suppress(psycopg.errors.InsufficientPrivilege), self._connection.transaction():
-            every = self._connection.execute(f"select * from {self._from} as source limit 0", binary=True).description
+        with suppress(psycopg.errors.InsufficientPrivilege), self.connection.transaction():
+            every = self.connection.execute(f"select * from {self._from} as source limit 0", binary=True).description
             return [column.name for column in every or [] if column.name not in published]
         return []
 
@@ -363,31 +380,35 @@ class Source:
             yield int(bytes(batch[0])) if batch else None
 
     def rows(self, tail: str = "", *more: str) -> Iterator[list[memoryview]]:
-        """Batches of rows as COPY's text writes them, the columns and ``more`` expressions; an empty one while none come.
+        """Batches of rows as COPY's text writes them: the columns and ``more`` expressions; empty while none come.
 
         ``tail`` is what stands behind FROM, where the relation is called source.
         """
-        picked = ", ".join([*(f"source.{quoted(column.source)}" for column in self._columns), *more])
+        picked = ", ".join([*(f"source.{quoted(column.source)}" for column in self.columns), *more])
         return self._copy(f"copy (select {picked} from {self._from} as source {tail}) to stdout")
 
     def filled(self, names: Sequence[str]) -> list[int]:
         """How many records the snapshot holds, then how many of them have a value in each of these columns."""
         values = "".join(f", count(source.{quoted(name)})" for name in names)
         with self._blaming():
-            counted = self._connection.execute(f"select count(*){values} from {self._from} as source").fetchone()
+            counted = self.connection.execute(f"select count(*){values} from {self._from} as source").fetchone()
         return list(counted or [])
 
     def first(self, names: Sequence[str], number: int) -> list[tuple[str | None, ...]]:
         """These columns of the first records, each value as the server writes it."""
         picked = ", ".join(f"source.{quoted(name)}::text" for name in names)
         with self._blaming():
-            return self._connection.execute(
+            return self.connection.execute(
                 f"select {picked} from {self._from} as source limit {number}", binary=True
             ).fetchall()
 
     def records(self, format_: Format) -> Iterator[list[memoryview]]:
         """Batches of the rows of a file; an empty one while the server has none to give."""
-        return self._copy(copy_statement(format_, self._columns, self._from))
+        return self._copy(copy_statement(format_, self.columns, self._from))
+
+    def piece(self, format_: Format, after: int, last: int) -> Iterator[list[memoryview]]:
+        """Batches of the rows of a file that stand behind an ordinal, up to the last one; of a staging table."""
+        return self._copy(piece_statement(format_, self.columns, self._from, after, last))
 
     def locate(self, format_: Format, alive: Callable[[], None]) -> dict[str, str | int]:
         """Where a record is that can't be written: its number, as the source gives them, and its column.
@@ -396,12 +417,12 @@ class Source:
         half of those. What fails without any column is nobody's. Nothing is said where nothing is found.
         """
         try:
-            before = self._rows_before_failure(format_, self._columns, None, alive)
+            before = self._rows_before_failure(format_, self.columns, None, alive)
             if before is None:
                 return {}
             found: dict[str, str | int] = {"record": before + 1}
             if self._rows_before_failure(format_, [], before + 1, alive) is None:
-                suspects = self._columns
+                suspects = self.columns
                 while len(suspects) > 1:
                     half = suspects[: len(suspects) // 2]
                     innocent = self._rows_before_failure(format_, half, before + 1, alive) is None
@@ -415,7 +436,7 @@ class Source:
         self, format_: Format, columns: Sequence[Column], limit: int | None, alive: Callable[[], None]
     ) -> int | None:
         with self._blaming():
-            self._connection.execute(f"rollback to ready; {SEARCH}")
+            self.connection.execute(f"rollback to ready; {SEARCH}")
         rows = 0
         try:
             for batch in self._copy(search_statement(format_, columns, self._from, limit)):
@@ -434,47 +455,69 @@ class Source:
 
     def _lacking(self, message: str) -> str | None:
         with suppress(psycopg.Error):
-            self._connection.execute("rollback to ready")
+            self.connection.execute("rollback to ready")
             asked = self._relation.relation or self._relation.query
-            row = self._connection.execute(SQL.find_lacking_privilege, {"message": message, "asked": asked}).fetchone()
+            row = self.connection.execute(SQL.find_lacking_privilege, {"message": message, "asked": asked}).fetchone()
             return str(row[0]) if row else None
         return None
 
     def _copy(self, statement: str) -> Iterator[list[memoryview]]:
-        # psycopg's own copy() would wait for the first row without a sign of life, and takes twice the time per row.
         with self._blaming():
-            server = self._connection.pgconn
-            socket = select.poll()
-            socket.register(server.socket, select.POLLIN)
-            server.send_query_params(statement.encode(), None)
-            while server.flush() or server.is_busy():
-                if not socket.poll(QUIET * 1000):
-                    yield []
-                server.consume_input()
-            self._expect(server.get_result(), pq.ExecStatus.COPY_OUT)
-            batch: list[memoryview] = []
-            size = 0
-            while (row := server.get_copy_data(1))[0] >= 0:  # always one row a message
-                length, data = row
-                if length:
-                    batch.append(data)
-                    size += length
-                waited = not length and not socket.poll(QUIET * 1000)
-                if waited or size >= BATCH:
-                    yield batch
-                    batch, size = [], 0
-                if not length:
-                    server.consume_input()
-            if batch:  # also what came before the server broke off
-                yield batch
-            self._expect(server.get_result(), pq.ExecStatus.COMMAND_OK)
-            while server.get_result():
-                pass
+            yield from rows_of(self.connection, statement)
 
-    def _expect(self, result: pq.abc.PGresult | None, status: pq.ExecStatus) -> None:
-        if result is None or result.status != status:
-            while (
-                self._connection.pgconn.get_result()
-            ):  # what follows the error, so that the next statement may be sent
-                pass
-            raise error_from_result(result) if result else psycopg.OperationalError("no answer")
+
+def rows_of(connection: psycopg.Connection[Any], statement: str) -> Iterator[list[memoryview]]:
+    """What a COPY to stdout gives, in batches of rows; an empty one for each second in which it gives nothing."""
+    # psycopg's own copy() would wait for the first row without a sign of life, and takes twice the time per row.
+    server = connection.pgconn
+    socket = select.poll()
+    socket.register(server.socket, select.POLLIN)
+    for _ in _asked(server, socket, statement):
+        yield []
+    _expect(server, server.get_result(), pq.ExecStatus.COPY_OUT)
+    batch: list[memoryview] = []
+    size = 0
+    while (row := server.get_copy_data(1))[0] >= 0:  # always one row a message
+        length, data = row
+        if length:
+            batch.append(data)
+            size += length
+        waited = not length and not socket.poll(QUIET * 1000)
+        if waited or size >= BATCH:
+            yield batch
+            batch, size = [], 0
+        if not length:
+            server.consume_input()
+    if batch:  # also what came before the server broke off
+        yield batch
+    _end(server)
+
+
+def patiently(connection: psycopg.Connection[Any], statement: str) -> Iterator[None]:
+    """Run a statement that gives no rows; something is yielded for each second that it takes."""
+    server = connection.pgconn
+    socket = select.poll()
+    socket.register(server.socket, select.POLLIN)
+    yield from _asked(server, socket, statement)
+    _end(server)
+
+
+def _asked(server: pq.abc.PGconn, socket: "select.poll", statement: str) -> Iterator[None]:
+    server.send_query_params(statement.encode(), None)
+    while server.flush() or server.is_busy():
+        if not socket.poll(QUIET * 1000):
+            yield
+        server.consume_input()
+
+
+def _end(server: pq.abc.PGconn) -> None:
+    _expect(server, server.get_result(), pq.ExecStatus.COMMAND_OK)
+    while server.get_result():
+        pass
+
+
+def _expect(server: pq.abc.PGconn, result: pq.abc.PGresult | None, status: pq.ExecStatus) -> None:
+    if result is None or result.status != status:
+        while server.get_result():  # what follows the error, so that the next statement may be sent
+            pass
+        raise error_from_result(result) if result else psycopg.OperationalError("no answer")

@@ -5,9 +5,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import batched
-from typing import Any
+from typing import Any, Protocol
 
-from chalicelib.db import Database, DatabaseAway, Row
+import psycopg
+
+from chalicelib.db import Database, DatabaseAway, Row, Sql
 from chalicelib.engine import Leased
 from chalicelib.exports.errors import SourceError
 from chalicelib.exports.files import COLUMN_TYPES, Cell, Dialect, FileFault, Reading, converter, takes
@@ -21,14 +23,45 @@ BATCH = 5_000
 STATEMENT_TIMEOUT = 3600
 """Seconds for one file's COPY out of the table; the functions' own time-out is made for short statements."""
 
-TABLE = re.compile(r"job_[0-9a-f]{32}_[0-9]+")
+TABLE = re.compile(r"job_[0-9a-f]{32}_[0-9]+(_copy)?")
+
+
+class OutOfTime(Exception):
+    """The invocation is nearly over; another one goes on."""
+
+
+def key_of(job: Leased[Any], suffix: str) -> str:
+    """Where a file goes: the key names job and claim, so that no two claims ever write the same object."""
+    return f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{suffix}"
+
+
+def table_of(job: Leased[Any], suffix: str = "") -> str:
+    """A staging table's name: it names job and claim, too."""
+    return f"job_{job.id.hex}_{job.claim_id}{suffix}"
+
+
+class Filling(Protocol):
+    """What is remembered of a table while its file is exported: the one that is whole, and when to stop."""
+
+    filled: str | None
+
+    def beat(self, **progress: int) -> None:
+        """Called between batches; OutOfTime ends the work of this invocation."""
 
 
 @contextmanager
 def staged(
-    job: Leased[Any], db: Database, dsn: str, store: Store, source: Row, columns: Sequence[Column]
+    job: Leased[Any],
+    db: Database,
+    dsn: str,
+    store: Store,
+    source: Row,
+    columns: Sequence[Column],
+    filling: Filling,
 ) -> Iterator[Relation]:
     """The source's file as a relation with the columns that are published; it is dropped at the end, or by cleanup.
+
+    One that an earlier invocation has filled is taken as it is.
 
     Raises SourceError where the file lacks a column, has it of another type, or isn't the one that was registered.
     """
@@ -37,13 +70,16 @@ def staged(
     for column in columns:
         if column.source not in types or not takes(types[column.source], column.type):
             raise SourceError("source_changed", relation=source["name"], column=column.source)
-    table = f"job_{job.id.hex}_{job.claim_id}"
+    table = filling.filled or table_of(job)
     job.note("staging", {"table": table})
+    kept = False
     try:
-        declared = ", ".join(f"c{n} {COLUMN_TYPES[column.type]}" for n, column in enumerate(columns))
-        # Unlogged: a crash of the server empties it, which the number of exported records shows.
-        db.run(f"create unlogged table staging.{table} ({declared})")
-        _fill(job, db, store, source, dialect, columns, table)
+        if filling.filled is None:
+            declared = ", ".join(f"c{n} {COLUMN_TYPES[column.type]}" for n, column in enumerate(columns))
+            # Unlogged: a crash of the server empties it, which the number of exported records shows.
+            db.run(f"create unlogged table staging.{table} ({declared})")
+            _fill(db, store, source, dialect, columns, table, filling)
+            filling.filled = table
         yield Relation(
             connection_dsn=dsn,
             relation=f"staging.{table}",
@@ -52,26 +88,38 @@ def staged(
             statement_timeout=STATEMENT_TIMEOUT,
             name=source["name"],
         )
+    except OutOfTime:
+        kept = filling.filled is not None  # for the next invocation
+        raise
     finally:
-        with suppress(DatabaseAway):
-            drop(db, table)
+        if not kept:
+            with suppress(DatabaseAway):
+                drop(db, table)
 
 
-def drop(db: Database, table: str) -> None:
+def drop(db: Sql, table: str) -> None:
     """Drop a staging table; one that isn't there is fine."""
     if not TABLE.fullmatch(table):
         raise ValueError(table)
     db.run(f"drop table if exists staging.{quoted(table)}")
 
 
+def drop_unless_locked(db: Database, table: str) -> None:
+    """Drop a staging table at once where nothing is in the way: cleanup drops it anyway."""
+    # A worker that lost its lease may still read it.
+    with suppress(DatabaseAway, psycopg.Error), db.transaction() as tx:
+        tx.run("set local lock_timeout = '1s'")
+        drop(tx, table)
+
+
 def _fill(
-    job: Leased[Any],
     db: Database,
     store: Store,
     source: Row,
     dialect: Dialect,
     columns: Sequence[Column],
     table: str,
+    filling: Filling,
 ) -> None:
     file, read = source["file"], hashlib.sha256()
 
@@ -89,7 +137,7 @@ def _fill(
                 for row in rows:
                     copy.write_row(row)
             count += len(rows)
-            job.heartbeat(total=file["records"])
+            filling.beat(total=file["records"])
     except FileFault:
         raise _another_file(source) from None
     if (count, read.hexdigest()) != (file["records"], file["sha256"]):

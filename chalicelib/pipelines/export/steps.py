@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 from chalicelib.datasets import registry
@@ -11,19 +11,17 @@ from chalicelib.datasets.store import store_relation
 from chalicelib.db import Row
 from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure, Wait
 from chalicelib.exports.address import BadAddress, secured
-from chalicelib.exports.errors import SourceError, StorageAway, StorageMismatch, StorageRefused
+from chalicelib.exports.errors import SourceError, Stale, StorageAway, StorageMismatch, StorageRefused
 from chalicelib.exports.formats import Column
-from chalicelib.exports.relation import Relation, export
+from chalicelib.exports.relation import Exported, Relation, Source, export
 from chalicelib.exports.storage import Store, Upload
 from chalicelib.pipelines import context
 
 from . import ExportSubject
+from .resumable import PASSING, Copied, Resumable
 from .slots import slot
 from .specs import specs
-from .staging import STATEMENT_TIMEOUT, staged
-
-OUTAGES = {"source_unreachable", "source_conflict"}
-"""What passes by itself: the job waits and spends no attempt."""
+from .staging import STATEMENT_TIMEOUT, OutOfTime, key_of, staged
 
 
 @cache
@@ -33,30 +31,45 @@ def storage() -> Store:
 
 
 def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
-    """Export the source as the definition says: a file by way of a table, a store as it is, else with a slot."""
+    """Export the source as the definition says; by way of a copy where a direct export may outlast the invocation."""
     source, definition = _pinned(job.subject)
     columns = [Column(column.name, column.type, column.source_name or column.name) for column in definition.columns]
+    at = context()
+    resumable = Resumable(job, at.settings, at.db, storage(), columns, specs(definition))
+    try:
+        with failing():
+            if not resumable.copied:
+                with _relation(job, source, columns, resumable) as relation:
+                    if isinstance(relation, Wait):
+                        return relation
+                    with suppress(Copied):
+                        return _done(job, *_directly(job, relation, resumable, source), source, columns)
+            return _done(job, *resumable.write(), source, columns)
+    except OutOfTime:
+        return resumable.hand_over()
+
+
+@contextmanager
+def _relation(
+    job: Leased[ExportSubject], source: Row, columns: Sequence[Column], resumable: Resumable
+) -> Iterator[Relation | Wait]:
+    """The source: a file by way of a table, a store as it is, else with one of its connection's slots, or none yet."""
+    at = context()
     if source["file"]:
-        at = context()
-        with failing(), staged(job, at.db, at.settings.dsn, storage(), source, columns) as relation:
-            published = {column.source for column in columns}
-            others = [column["name"] for column in source["file"]["columns"] if column["name"] not in published]
-            exported = _export(job, relation, definition, others)
-            if exported.result["records"] != source["file"]["records"]:
-                raise SourceError("source_unreachable", relation=source["name"])
-            return exported
+        with staged(job, at.db, at.settings.dsn, storage(), source, columns, resumable) as relation:
+            yield relation
+        return
     if source["store"]:
-        relation = Relation(
-            connection_dsn=context().settings.dsn,
+        yield Relation(
+            connection_dsn=at.settings.dsn,
             relation=store_relation(source["store"]),
             query=None,
             columns=columns,
             statement_timeout=STATEMENT_TIMEOUT,
             name=source["name"],
         )
-        with failing():
-            return _export(job, relation, definition)
-    connection = registry.connection(context().db, source["connection"])
+        return
+    connection = registry.connection(at.db, source["connection"])
     assert connection is not None  # a foreign key holds it
     relation = Relation(
         connection_dsn=_address(connection),
@@ -65,11 +78,8 @@ def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
         columns=columns,
         statement_timeout=connection["statement_timeout"],
     )
-    with slot(context().db, job, connection["name"]) as pause:
-        if pause is not None:
-            return Wait(pause, waiting_for="free_connection")
-        with failing():
-            return _export(job, relation, definition)
+    with slot(at.db, job, connection["name"]) as pause:
+        yield relation if pause is None else Wait(pause, waiting_for="free_connection")
 
 
 @contextmanager
@@ -78,34 +88,49 @@ def failing() -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        kind = Outage if error.code in OUTAGES else PermanentFailure
+        kind = Outage if error.code in PASSING else PermanentFailure
         raise kind(error.code, **error.details) from error
     except StorageAway as error:
         raise Outage("storage_unreachable", **error.details) from error
     except StorageRefused as error:
         raise TransientFailure("storage_refused", **error.details) from error
+    except Stale as error:
+        raise TransientFailure("staging_mismatch") from error
     except StorageMismatch as error:
         raise TransientFailure("storage_mismatch") from error
 
 
-def _export(
-    job: Leased[ExportSubject], relation: Relation, definition: Definition, unpublished: Sequence[str] = ()
-) -> Advance:
+def _directly(
+    job: Leased[ExportSubject], relation: Relation, resumable: Resumable, source: Row
+) -> tuple[list[int], Exported]:
     """Write the files; every object is in the ledger before it exists, and its key names job and claim."""
     store = storage()
     rows: list[int] = []
 
+    def counted(snapshot: Source, records: int) -> None:
+        if source["file"] and records != source["file"]["records"]:
+            resumable.filled = None
+            raise SourceError("source_unreachable", relation=source["name"])  # a crash of the server empties the table
+        resumable.counted(snapshot, records)
+
     def target(suffix: str, media_type: str) -> Upload:
-        key = f"exports/{job.id}/{job.claim_id}/{job.subject.dataset}.{suffix}"
+        key = key_of(job, suffix)
         rows.append(job.note("s3_object", {"key": key}))
         return store.open_upload(key, media_type, waiting=job.heartbeat)
 
-    exported = export(relation, specs(definition), target, beat=job.heartbeat)
+    return rows, export(relation, resumable.specs, target, beat=resumable.beat, counted=counted)
+
+
+def _done(
+    job: Leased[ExportSubject], keep: Sequence[int], exported: Exported, source: Row, columns: Sequence[Column]
+) -> Advance:
+    published = {column.source for column in columns}
+    others = [column["name"] for column in source["file"]["columns"]] if source["file"] else []
     job.heartbeat(force=True, records=exported.records, bytes=sum(file.bytes for file in exported.files))
     return Advance(
-        keep=rows,
+        keep=keep,
         records=exported.records,
-        unpublished=[*exported.unpublished, *unpublished],
+        unpublished=[*exported.unpublished, *(name for name in others if name not in published)],
         removed=exported.removed,
         files=[
             {
