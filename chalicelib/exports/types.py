@@ -4,7 +4,7 @@ Every value is made text by the source's server, under settings fixed for the tr
 differ. A value that one format can't hold (NaN, ±Infinity, infinite dates) is null in all of them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 # The year in ISO 8601 is astronomical: 1 BC is 0000, 44 BC is -0043. PostgreSQL writes '0044-03-15 BC'.
 DATE_OR_TIMESTAMP = """case when isfinite({0}) then
@@ -124,8 +124,10 @@ def staging_value(type_: Type) -> str:
 def _staged(type_: Type) -> Type:
     """The type as it stands in a staging table: text, which is written as the source would have written it."""
     if _apart(type_):
-        return replace(type_, sources="S", value="({0}::json ->> 0)", json="({0}::json -> 1)")
-    return replace(type_, sources="S", value="{0}", json=None if type_.json is None else "{0}::json")
+        value, json = "({0}::json ->> 0)", "({0}::json -> 1)"
+    else:
+        value, json = "{0}", None if type_.json is None else "{0}::json"
+    return Type("S", value, json, escaped=type_.escaped)
 
 
 STAGED = {name: _staged(type_) for name, type_ in TYPES.items()}

@@ -1,4 +1,4 @@
-"""The three files hold the same records, whatever stands in them and however the source is set up."""
+"""The files hold the same records, whatever stands in them and however the source is set up."""
 
 import hashlib
 import json
@@ -6,11 +6,15 @@ import json
 import psycopg
 import pytest
 
-from chalicelib.exports import CSV, CSV_WITH_BOM, JSON, XML, Column, FileSpec, LocalFile, Relation, export
+from chalicelib.exports import CSV, CSV_WITH_BOM, JSON, XML, Column, FileSpec, LocalFile, Relation, SourceError, export
+from chalicelib.exports.formats import JSON_LINES, excel_csv, geojson
+from chalicelib.exports.relation import snapshot
+from chalicelib.exports.types import type_of
 
-from .readers import Number, read_csv, read_json, read_xml
+from .readers import Number, read_csv, read_geojson, read_json, read_jsonl, read_xml
 
 READERS = {"csv": read_csv, "json": read_json, "xml": read_xml}
+ALL_READERS = READERS | {"jsonl": read_jsonl, "geojson": read_geojson}
 
 
 def quiet(**progress):
@@ -18,6 +22,7 @@ def quiet(**progress):
 
 
 THREE = (FileSpec(CSV), FileSpec(JSON), FileSpec(XML))
+ALL = (*THREE, FileSpec(JSON_LINES), FileSpec(geojson()), FileSpec(excel_csv()))
 
 
 def files_of(relation, folder, beat=quiet, specs=THREE):
@@ -71,17 +76,17 @@ TEXTS = [
 ]
 
 
-def test_the_same_texts_in_every_format(source, tmp_path):
+def test_OD_69_the_same_texts_in_every_format(source, tmp_path):
     source.run("create table open.texts (n int, t text)")
     for n, text in enumerate([*TEXTS, None]):
         source.run("insert into open.texts values (%s, %s)", n, text)
     columns = [Column("n", "integer", "n"), Column("t", "text", "t")]
 
-    exported, contents = files_of(Relation(source.dsn, "open.texts", None, columns), tmp_path)
+    exported, contents = files_of(Relation(source.dsn, "open.texts", None, columns), tmp_path, specs=ALL)
 
     assert exported.records == len(TEXTS) + 1
     assert exported.removed == 0
-    for name, read in READERS.items():
+    for name, read in ALL_READERS.items():
         assert [record["t"] for record in read(contents[name])] == [*TEXTS, None], name
     assert b"\r\n" not in contents["csv"].replace(b"both\r\nof them", b"")
 
@@ -93,10 +98,10 @@ def test_OD_09_controls_stay_in_csv_and_json_and_are_removed_from_xml_and_counte
         source.run("insert into open.controls values (%s, %s)", n, text)
     columns = [Column("n", "integer", "n"), Column("t", "text", "t")]
 
-    exported, contents = files_of(Relation(source.dsn, "open.controls", None, columns), tmp_path)
+    exported, contents = files_of(Relation(source.dsn, "open.controls", None, columns), tmp_path, specs=ALL)
 
-    assert [record["t"] for record in read_csv(contents["csv"])] == texts
-    assert [record["t"] for record in read_json(contents["json"])] == texts
+    for name in ALL_READERS.keys() - {"xml"}:
+        assert [record["t"] for record in ALL_READERS[name](contents[name])] == texts
     gone = {code: None for code in range(0x20) if chr(code) not in "\t\n\r"} | {0xFFFE: None, 0xFFFF: None}
     assert [record["t"] for record in read_xml(contents["xml"])] == [text.translate(gone) for text in texts]
     assert exported.removed == sum(len(text) - len(text.translate(gone)) for text in texts) == 28 + 1 + 3 + 2 + 1
@@ -154,10 +159,44 @@ VALUES = [
             "0001-01-01 00:30:00+01": "0000-12-31T23:30:00Z",
         },
     ),
+    (
+        "span",
+        "interval",
+        "interval",
+        ["1 year 2 months 3 days 04:05:06.7", "0", "-1 day", "-0.5 s", "-1 mon -2 days -3 hours", "1 day -2 hours"],
+        {
+            "1 year 2 months 3 days 04:05:06.7": "P1Y2M3DT4H5M6.7S",
+            "0": "PT0S",
+            "-1 day": "-P1D",
+            "-0.5 s": "-PT0.5S",
+            "-1 mon -2 days -3 hours": "-P1M2DT3H",
+            "1 day -2 hours": "P1DT-2H",
+        },
+    ),
     ("e", "text", "open.mood", ["so, so", "<glad>"], None),
     ("c", "text", "char(8)", ["ab"], None),
     ("v", "text", "varchar(8)", ["ab "], None),
 ]
+# An array of each type: its elements as SQL, and as JSON has them.
+ARRAYS = [
+    ("text", "text", ["", "a,b", 'qu"ote', "<&>", "NULL", "line\nbreak", None, "\\"], None),
+    ("integer", "int8", ["9223372036854775807", None], ["9223372036854775807", None]),
+    ("decimal", "numeric", ["1.00", "1e30", "NaN", None], ["1.00", "1" + "0" * 30, None, None]),
+    ("double", "float8", ["0.1", "1e300", "NaN", "-Infinity"], ["0.1", "1e+300", None, None]),
+    ("boolean", "bool", ["true", "false", None], [True, False, None]),
+    ("date", "date", ["1500-01-01", "0044-03-15 BC", "infinity"], ["1500-01-01", "-0043-03-15", None]),
+    ("time", "time", ["24:00:00"], None),
+    ("timestamp", "timestamp", ["12024-01-01 00:00:00.5"], ["12024-01-01T00:00:00.5"]),
+    ("timestamptz", "timestamptz", ["2024-07-01 12:00:00+02", None], ["2024-07-01T10:00:00Z", None]),
+    ("interval", "interval", ["-1 day", "1 month"], ["-P1D", "P1M"]),
+    ("uuid", "uuid", ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], None),
+    ("json", "json", ['{"a":\n [1.50]}', None, "null"], [{"a": ["1.50"]}, None, None]),
+    ("json", "jsonb", ['"x"'], ["x"]),
+    ("binary", "bytea", [r"\x00ff", r"\x"], ["00ff", ""]),
+    ("text", "open.plate", ["AB 1"], None),
+]
+
+
 NULLED = {"d": ["NaN", "Infinity", "-Infinity"], "f": ["NaN", "Infinity", "-Infinity"], "r": ["NaN"]} | {
     name: ["infinity", "-infinity"] for name in ("day", "ts", "tz")
 }
@@ -189,14 +228,66 @@ def typed(source):
 def test_OD_71_OD_72_every_type_reads_back_equal_from_every_format(typed, tmp_path):
     relation, expected = typed
 
-    _, contents = files_of(relation, tmp_path)
+    _, contents = files_of(relation, tmp_path, specs=ALL)
 
-    for name, read in READERS.items():
+    for name, read in ALL_READERS.items():
         records = [{k: as_text(v) for k, v in record.items() if k != "n"} for record in read(contents[name])]
         assert records == expected, name
     first = read_json(contents["json"])[0]
     assert isinstance(first["i"], Number)  # a number, not a text
     assert read_json(contents["json"])[-1]["b"] is None
+
+
+def test_an_array_of_each_type_is_a_json_array_in_every_format(source, tmp_path):
+    source.run("create domain open.letters as text; create domain open.plate as open.letters check (length(value) > 2)")
+    names = [f"a{n}" for n in range(len(ARRAYS))]
+    columns = [Column(name, f"{declared}[]", name) for name, (declared, *_) in zip(names, ARRAYS, strict=True)]
+    declared = ", ".join(f"{name} {type_}[]" for name, (_, type_, *_) in zip(names, ARRAYS, strict=True))
+    source.run(f"create table open.lists (n int, {declared})")
+    values = ", ".join(f"%s::text[]::{type_}[]" for _, type_, *_ in ARRAYS)
+    source.run(f"insert into open.lists values (1, {values})", *(elements for _, _, elements, _ in ARRAYS))
+    source.run(f"insert into open.lists values (2{', %s' * len(ARRAYS)})", *("{}" for _ in ARRAYS))
+    source.run("insert into open.lists values (3)")
+    source.run("insert into open.lists (n, a1) values (4, '[0:1]={7,8}')")  # as a list it is like any other
+
+    relation = Relation(source.dsn, "open.lists", None, [Column("n", "integer", "n"), *columns])
+    source.set(**HOSTILE)
+    _, contents = files_of(relation, tmp_path, specs=ALL)
+
+    expected = [read or elements for _, _, elements, read in ARRAYS]
+    for name, read in ALL_READERS.items():
+        one, two, three, four = (list(record.values())[1:] for record in read(contents[name]))
+        if name in ("csv", "xml"):
+            one, two, four = (
+                [None if v is None else read_json(v.encode()) for v in record] for record in (one, two, four)
+            )
+        assert one == expected, name
+        assert two == [[]] * len(ARRAYS), name
+        assert three == [None] * len(ARRAYS), name
+        assert four[1] == ["7", "8"], name
+
+
+def test_an_array_of_arrays_is_a_bad_record(source, tmp_path):
+    source.run("create table open.lists as select 1 as n, array[1] as a union all select 2, array[[1, 2], [3, 4]]")
+    columns = [Column("n", "integer", "n"), Column("a", "integer[]", "a")]
+
+    with pytest.raises(SourceError) as raised:
+        files_of(Relation(source.dsn, "open.lists", None, columns), tmp_path)
+
+    assert raised.value.code == "source_bad_record"
+    assert (raised.value.details["record"], raised.value.details["column"]) == (2, "a")
+
+
+@pytest.mark.parametrize("type_", ["point", "int4range", "inet", "money", "tsvector", "oid", "point[]", "int2vector"])
+def test_a_type_that_isn_t_in_the_table_is_never_written_as_its_own_text(source, tmp_path, type_):
+    source.run(f"create table open.strange (a {type_})")
+
+    for declared in ("text", "text[]", "json", "integer[]"):
+        with pytest.raises(SourceError) as raised:
+            files_of(Relation(source.dsn, "open.strange", None, [Column("a", declared, "a")]), tmp_path)
+        assert (raised.value.code, raised.value.details["column"]) == ("source_changed", "a")
+    with snapshot(Relation(source.dsn, "open.strange", None, [])) as seen:
+        assert [type_of(kind, category) for _, kind, category in seen.describe()] == [None]
 
 
 # What a query makes text of by itself depends on the settings too, and its own text may hold anything.
@@ -212,9 +303,9 @@ def test_what_a_query_makes_text_of_does_not_depend_on_the_settings_either(sourc
     relation = Relation(source.dsn, None, TEXTS_OF_A_QUERY, columns)
     source.set(**HOSTILE)
 
-    _, contents = files_of(relation, tmp_path)
+    _, contents = files_of(relation, tmp_path, specs=ALL)
 
-    for name, read in READERS.items():
+    for name, read in ALL_READERS.items():
         assert read(contents[name]) == [
             {"t": "2024-07-01 10:00:00+00", "i": "P-1DT2H", "f": "0.1", "x": r"\xff00", "größe": 'gr\\"un \\ grün'}
         ], name
@@ -230,6 +321,17 @@ HOSTILE = {
     "standard_conforming_strings": "off",
     "quote_all_identifiers": "on",
     "search_path": "nowhere",
+    "xmlbinary": "hex",
+    "xmloption": "document",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "backslash_quote": "on",
+    "escape_string_warning": "on",
+    "transform_null_equals": "on",
+    "array_nulls": "off",
+    "default_text_search_config": "simple",
+    "row_security": "on",
     "default_transaction_isolation": "serializable",
     "default_transaction_read_only": "off",
     "enable_sort": "off",
@@ -239,12 +341,12 @@ HOSTILE = {
 
 def test_the_bytes_do_not_depend_on_the_settings_of_the_source(source, typed, tmp_path):
     relation, _ = typed
-    _, friendly = files_of(relation, tmp_path)
+    _, friendly = files_of(relation, tmp_path, specs=ALL)
 
     source.set(**HOSTILE)
     with psycopg.connect(source.dsn) as connection:  # they are in force, unless somebody does something about them
         assert connection.execute("show timezone").fetchone() == ("Asia/Kathmandu",)
-    _, hostile = files_of(relation, tmp_path)
+    _, hostile = files_of(relation, tmp_path, specs=ALL)
     _, asked = files_of(
         Relation(
             f"{source.dsn} client_encoding=LATIN1 options='-c datestyle=German'",
@@ -253,6 +355,7 @@ def test_the_bytes_do_not_depend_on_the_settings_of_the_source(source, typed, tm
             relation.columns,
         ),
         tmp_path,
+        specs=ALL,
     )
 
     assert hostile == friendly
@@ -272,11 +375,12 @@ def test_json_stays_json_and_is_text_in_the_other_formats(source, tmp_path):
         source.run("insert into open.documents values (%s, %s, %s)", n, value, value)
     columns = [Column("n", "integer", "n"), Column("j", "json", "j"), Column("b", "json", "b")]
 
-    _, contents = files_of(Relation(source.dsn, "open.documents", None, columns), tmp_path)
+    _, contents = files_of(Relation(source.dsn, "open.documents", None, columns), tmp_path, specs=ALL)
 
-    assert [record["j"] for record in read_json(contents["json"])] == [
-        None if v is None else json.loads(v, parse_float=Number, parse_int=Number) for v in [*values, None]
-    ]
+    for name in ("json", "jsonl", "geojson"):
+        assert [record["j"] for record in ALL_READERS[name](contents[name])] == [
+            None if v is None else json.loads(v, parse_float=Number, parse_int=Number) for v in [*values, None]
+        ]
     for name in ("csv", "xml"):
         assert [record["j"] for record in READERS[name](contents[name])] == [*values, None]
         assert json.loads(READERS[name](contents[name])[0]["b"]) == json.loads(values[0])
