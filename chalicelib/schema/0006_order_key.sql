@@ -41,8 +41,8 @@ begin
 end
 $$;
 
--- The head has ended: the next one may be claimed, and its queue budget starts now. One that is cancelled in this moment
--- is waited for, and then it is the turn of the one behind it.
+-- The head has ended: the next one may be claimed, and its queue budget starts now. One that is being cancelled in this
+-- moment is waited for, and then it is the turn of the one behind it.
 create function engine.release_next(key text, wakeup_lost interval) returns uuid
     language plpgsql strict volatile
 as $$
@@ -53,36 +53,31 @@ begin
     if exists (select from engine.job where order_key = key and finished_at is null and not held_back) then
         return null;
     end if;
-    loop
-        select * into next
-          from engine.job
-         where order_key = key
-           and held_back
-         order by order_number
-         limit 1
-           for update;
-        if not found then
-            exit when not exists (select from engine.job where order_key = key and held_back);
-            continue;
-        end if;
-        update engine.job
-           set held_back     = false,
-               waiting_for   = null,
-               waiting_since = null,
-               run_at        = engine.clock(),
-               locked_until  = engine.clock() + least(wakeup_lost, queue_budget + run_budget),
-               deadline_at   = engine.clock() + queue_budget + run_budget
-         where id = next.id
-        returning * into next;
-        insert into engine.outbox (job_id, queue, run_at, send_at)
-        values (next.id, next.queue, next.run_at, next.run_at)
-            on conflict (job_id) do update
-           set run_at = excluded.run_at, send_at = excluded.send_at, number = outbox.number + 1;
-        insert into engine.job_event (job_id, at, kind, state, attempts)
-        values (next.id, next.run_at, 'released', next.state, next.attempts);
-        return next.id;
-    end loop;
-    return null;
+    update engine.job
+       set held_back     = false,
+           waiting_for   = null,
+           waiting_since = null,
+           run_at        = engine.clock(),
+           locked_until  = engine.clock() + least(wakeup_lost, queue_budget + run_budget),
+           deadline_at   = engine.clock() + queue_budget + run_budget
+     where id = (select id
+                   from engine.job
+                  where order_key = key
+                    and held_back
+                  order by order_number
+                  limit 1
+                    for update)
+    returning * into next;
+    if not found then
+        return null;
+    end if;
+    insert into engine.outbox (job_id, queue, run_at, send_at)
+    values (next.id, next.queue, next.run_at, next.run_at)
+        on conflict (job_id) do update
+       set run_at = excluded.run_at, send_at = excluded.send_at, number = outbox.number + 1;
+    insert into engine.job_event (job_id, at, kind, state, attempts)
+    values (next.id, next.run_at, 'released', next.state, next.attempts);
+    return next.id;
 end
 $$;
 

@@ -140,6 +140,22 @@ def a_lost_worker(life: Life) -> None:
     toy.behaviour.clear()
 
 
+def a_line(life: Life) -> None:
+    """They run one at a time: the first is lost and recovered, the second cancelled, the third fails."""
+    toy.behaviour["BOARD"] = once(raises(toy.Crash()), writes_and_keeps, raises(PermanentFailure("source_denied")))
+    life.accept("ferry", "a")
+    cancelled = life.accept("ferry", "a")
+    life.accept("ferry", "a")
+    with suppress(toy.Crash):
+        life.ticks()
+    if cancelled:
+        life.process(lambda: life.engine.cancel(cancelled))
+    life.world.clock.advance("80 s")
+    life.process(life.engine.recover)
+    life.world.clock.advance("20 s")
+    life.ticks(2)
+
+
 def a_schedule_and_a_pause(life: Life) -> None:
     """Three slots, one of a busy subject; a pause over what they started."""
     cadence = Cadence(every="day", at="02:00", zone="Europe/Berlin")
@@ -181,6 +197,7 @@ STORIES = {
         a_failure,
         a_follow_up,
         a_lost_worker,
+        a_line,
         a_schedule_and_a_pause,
         a_cleanup,
     )

@@ -1,7 +1,7 @@
 """Two at one row: every order of their statements and COMMITs ends well, and nobody waits for ever."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -34,6 +34,7 @@ class Scene:
     world: World
     job: UUID | None = None
     leased: Leased[Any] | None = None
+    line: list[UUID] = field(default_factory=list)
     now: Snapshot | None = None
 
     # Before
@@ -50,6 +51,11 @@ class Scene:
             if spent + 1 < attempts:
                 self.leased.retry("internal_error", {})
                 self.world.clock.advance("1 min")
+
+    def ahead(self) -> None:
+        """Somebody owns the head of a line; two wait for their turn."""
+        self.owned(pipeline="ferry")
+        self.line = [self.world.engine.accept("ferry", Parcel(name="a")).job.id for _ in range(2)]
 
     def failed(self) -> None:
         self.accept()
@@ -156,6 +162,22 @@ fail = owner(lambda leased, db: leased.fail("source_denied", {}))
 
 def accept(revision: int = 2) -> Callable[[Scene], Act]:
     return lambda scene: lambda engine: engine.accept("delivery", Parcel(name="a", revision=revision))
+
+
+def get_in_line(scene: Scene) -> Act:
+    return lambda engine: engine.accept("ferry", Parcel(name="a"))
+
+
+def cancel_the_next(scene: Scene) -> Act:
+    return lambda engine: engine.cancel(scene.line[0])
+
+
+def cancel_the_last(scene: Scene) -> Act:
+    return lambda engine: engine.cancel(scene.line[1])
+
+
+def claim_the_next(scene: Scene) -> Act:
+    return lambda engine: engine.claim("work", job=scene.line[0], ask=uuid4(), lease=LEASE)
 
 
 def recall(scene: Scene) -> Act:
@@ -280,6 +302,28 @@ def expired(scene: Scene) -> None:
     scene.world.clock.advance("61 s")
 
 
+def a_line(scene: Scene) -> None:
+    scene.accept("ferry")
+    scene.line = [scene.world.engine.accept("ferry", Parcel(name="a")).job.id for _ in range(2)]
+
+
+def a_line_past_its_deadline(scene: Scene) -> None:
+    a_line(scene)
+    scene.world.clock.advance("31 h")
+
+
+def ahead_and_overdue(scene: Scene) -> None:
+    scene.ahead()
+    scene.leased.require(3600)
+    scene.world.clock.advance("31 min")
+
+
+def a_paused_line(scene: Scene) -> None:
+    a_line(scene)
+    scene.world.engine.pause("ferry", hours=1)
+    scene.world.clock.advance("10 min")
+
+
 def past_its_deadline(scene: Scene) -> None:
     scene.accept()
     scene.world.clock.advance("31 h")
@@ -315,6 +359,11 @@ def owed_and_owned(scene: Scene) -> None:
     scene.world.queues.mood = "away"
     scene.owned()
     scene.world.queues.mood = "well"
+
+
+def only_the_head_failed(scene: Scene, replies: list[Any]) -> None:
+    nothing_more(scene, replies)
+    require(scene.now.failures.keys() <= {str(scene.job)}, "who waits for its turn has failed:", scene.now.failures)
 
 
 def nothing_more(scene: Scene, replies: list[Any]) -> None:
@@ -365,6 +414,42 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "relay / recover": (owed_and_owned, [relay, recover, time_passes], nothing_more),
     "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], slots_used_once),
     "catch-up / catch-up, one place left": (more_schedules_than_the_cap, [catch_up, catch_up], nothing_more),
+    "in line: accept / accept": (lambda scene: None, [get_in_line, get_in_line], answered(Accepted)),
+    "in line: accept / finish": (
+        lambda scene: scene.owned(pipeline="ferry"),
+        [get_in_line, finish],
+        answered(Accepted),
+    ),
+    "in line: accept / fail": (lambda scene: scene.owned(pipeline="ferry"), [get_in_line, fail], answered(Accepted)),
+    "in line: accept / cancel": (
+        lambda scene: scene.accept("ferry"),
+        [get_in_line, cancel],
+        answered(Accepted, Outcome),
+    ),
+    "in line: finish / claim of the next": (Scene.ahead, [finish, claim_the_next], answered(Leased)),
+    "in line: finish / claim any": (Scene.ahead, [finish, claim_any], answered(Leased)),
+    "in line: finish / cancel of the next": (Scene.ahead, [finish, cancel_the_next], answered(Outcome)),
+    "in line: finish in a transaction / cancel of the next": (
+        Scene.ahead,
+        [finish_in_a_transaction, cancel_the_next],
+        answered(Outcome),
+    ),
+    "in line: cancel / cancel of the next": (a_line, [cancel, cancel_the_next], answered(Outcome)),
+    "in line: cancel of the next / cancel of the last": (
+        a_line,
+        [cancel_the_next, cancel_the_last],
+        answered(Outcome),
+    ),
+    "in line: recover / accept": (a_line_past_its_deadline, [recover, get_in_line], answered(Accepted, dict)),
+    "in line: recover / recover": (a_line_past_its_deadline, [recover, recover], only_the_head_failed),
+    "in line: finish / recover what is held back": (ahead_and_overdue, [finish, recover], only_the_head_failed),
+    "in line: recover / cancel of the next": (
+        a_line_past_its_deadline,
+        [recover, cancel_the_next],
+        answered(Outcome, dict),
+    ),
+    "in line: resume / cancel": (a_paused_line, [resume, cancel], answered(bool, Outcome)),
+    "in line: resume / recover": (a_paused_line, [resume, recover], answered(bool, dict)),
     "resume / claim": (paused, [resume, claim], answered(bool, Leased)),
     "resume / accept": (paused, [resume, accept()], answered(bool, Accepted)),
     "resume / cancel": (paused, [resume, cancel], answered(bool, Outcome)),
@@ -380,6 +465,7 @@ def orders_of(world: World, pair: str, most: int = MOST) -> int:
     def prepare() -> dict[str, Callable[[Database], Any]]:
         world.reset()
         scene.job = scene.leased = None
+        scene.line = []
         before(scene)
         world.watch.look()
 

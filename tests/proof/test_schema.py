@@ -19,6 +19,11 @@ REFUSED = {
     "finished_has_no_payload": FINISHED.format("request = '{}'"),
     "waiting_has_a_since": UNFINISHED.format("waiting_for = 'export'"),
     "follow_up_has_a_conflict_key": UNFINISHED.format("follow_up = '{}', conflict_key = null"),
+    "place_in_a_line": UNFINISHED.format("order_key = 'a'"),
+    "held_back_in_a_line": UNFINISHED.format("held_back = true"),
+    "held_back_has_not_begun": UNFINISHED.format(
+        "order_key = id::text, order_number = 1, held_back = true, state = 'PACK'"
+    ),
     "queue_is_known": UNFINISHED.format("queue = 'other'"),
     "failure_code_is_a_word": "update engine.failure set code = 'What Python said: x'",
     "ledger_status_is_known": "update engine.ledger set status = 'lost'",
@@ -28,6 +33,8 @@ REFUSED = {
     # Two unfinished jobs of one conflict key; an ask that holds two claims; a thing noted twice.
     "job_conflict_key": UNFINISHED.format("conflict_key = 'one for all'"),
     "job_lease_owner": UNFINISHED.format("claim_id = 1, lease_owner = '{}', state = 'PACK'").format("0" * 32),
+    "job_order_key": UNFINISHED.format("order_key = 'a', order_number = ascii(subject ->> 'name')"),
+    "job_order_number": UNFINISHED.format("order_key = 'a', order_number = 1, held_back = true"),
     "ledger_notes_a_thing_once": "insert into engine.ledger (job_id, claim_id, kind, locator, noted_at)"
     " select job_id, claim_id, kind, locator, noted_at from engine.ledger",
 }

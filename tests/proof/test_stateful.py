@@ -161,7 +161,11 @@ class Machine(RuleBasedStateMachine):
 
     # Callers
 
-    @rule(pipeline=st.sampled_from(["delivery", "delivery", "recall", "tour", "crawl"]), name=names, revision=any_of)
+    @rule(
+        pipeline=st.sampled_from(["delivery", "delivery", "recall", "tour", "crawl", "ferry"]),
+        name=names,
+        revision=any_of,
+    )
     def accept(self, pipeline, name, revision):
         subject = Parcel(name=name, revision=revision)
         accepted = self.go(lambda: self.engine.accept(pipeline, subject), SubjectBusy)
@@ -226,7 +230,7 @@ class Machine(RuleBasedStateMachine):
         hands = [hand for hand in self.hands if self.living(hand)]
         if not hands:
             self.armed = None
-            pipeline = ["tour", "delivery", "post", "crawl"][which % 4]
+            pipeline = ["tour", "delivery", "post", "crawl", "ferry"][which % 5]
             request = Letter(text=PRIVATE) if pipeline == "post" else None
             subject = Parcel(name=f"of {which}", revision=1)
             accepted = self.go(lambda: self.engine.accept(pipeline, subject, request=request), SubjectBusy)
@@ -234,6 +238,8 @@ class Machine(RuleBasedStateMachine):
                 return None
             queue, asked = toy.PIPELINES[pipeline].queue, self.clock.now()
             lease = timedelta(seconds=60)
+            if self.watch.last.jobs[str(accepted.job.id)]["held_back"]:
+                return None
             self.claimed(
                 self.go(lambda: self.worker.claim(queue, job=accepted.job.id, ask=uuid4(), lease=lease)), asked, 60
             )
@@ -481,7 +487,7 @@ class Machine(RuleBasedStateMachine):
             left = [row for row in self.watch.last.ledger.values() if row["job_id"] == str(id)]
             require(all(row["status"] == "garbage" for row in left), "discarded, but kept:", left)
 
-    @rule(pipeline=st.sampled_from(["*", "delivery", "tour", "post"]), hours=st.sampled_from([0.01, 1, 30]))
+    @rule(pipeline=st.sampled_from(["*", "delivery", "tour", "post", "ferry"]), hours=st.sampled_from([0.01, 1, 30]))
     def pause(self, pipeline, hours):
         self.go(lambda: self.engine.pause(pipeline, hours=hours), Refusal)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,21 @@ FENCE = "   and claim_id = %(claim_id)s\n"
 ALIVE = "   and locked_until > engine.clock()\n"
 COUNTED = "attempts     = job.attempts + (job.state = 'REQUESTED')::int"
 UNCOUNTED = "attempts     = job.attempts"
+
+ORDER_KEY = Path("chalicelib/schema/0006_order_key.sql").read_text()
+
+
+def function(name: str, old: str = "", new: str = "") -> str:
+    """A function of the migration, broken or as it is."""
+    text = (
+        "create or replace function engine."
+        + ORDER_KEY.split(f"create function engine.{name}")[1].split("$$;")[0]
+        + "$$"
+    )
+    text = text.replace("function engine.", f"function engine.{name}", 1)
+    assert old in text, f"{name} has no {old!r} any more: the twin is to be written anew"
+    return text.replace(old, new)
+
 
 NEXT_CLAIM = "create or replace function engine.next_claim() returns bigint language sql volatile return {}"
 
@@ -171,6 +187,39 @@ TWINS = {
         "ledger",
         "a_cleanup",
         python=lambda patch: patch.setitem(sql._texts, "mark_removed", sql.forget_garbage),
+    ),
+    "a place taken without its lock": Twin(
+        "order",
+        "in line: accept / finish",
+        schema=(
+            function(
+                "take_place",
+                """insert into engine.line (order_key, last_number) values (key, 1)
+        on conflict (order_key) do update set last_number = line.last_number + 1
+    returning last_number into number;""",
+                "select coalesce(max(job.order_number), 0) + 1 into number from engine.job where job.order_key = key;",
+            ),
+            function("take_place"),
+        ),
+    ),
+    "an end that releases nobody": Twin(
+        "order",
+        "in line: finish / claim any",
+        schema=(
+            function("release_next", "perform from engine.line", "return null; perform from engine.line"),
+            function("release_next"),
+        ),
+    ),
+    "a release that passes over whoever is locked": Twin(
+        "order",
+        "in line: finish / recover what is held back",
+        schema=(
+            function("release_next", "for update)", "for update skip locked)"),
+            function("release_next"),
+        ),
+    ),
+    "recovery that fails what is held back": Twin(
+        "7, order", "in line: recover / recover", {"recover_job": [(" and not held_back then", " then")]}
     ),
     "a follow-up forgotten at the cancellation": Twin(
         "coalescing",

@@ -29,6 +29,7 @@ delete from engine.job_event;
 delete from engine.ledger;
 delete from engine.pause;
 delete from engine.schedule;
+delete from engine.line;
 update engine.test_clock set at = '2026-03-02 09:00:00+00';
 update engine.run set since = engine.clock(), finished_at = null, counts = '{}';
 """
@@ -36,7 +37,7 @@ update engine.run set since = engine.clock(), finished_at = null, counts = '{}';
 PRIVATE = "what nobody may read"
 """Stands in every payload; it must be nowhere once the job has ended."""
 
-GIVES_BACK = {"accepted", "waiting", "retried", "handed_over", "worker_lost", "wake_up_lost", "pause_ended"}
+GIVES_BACK = {"accepted", "waiting", "retried", "handed_over", "worker_lost", "wake_up_lost", "pause_ended", "released"}
 """After these events a wake-up is owed."""
 
 STARTS_OVER = {"accepted", "retried", "worker_lost"}
@@ -239,13 +240,26 @@ class Watch:
                 keys.add(job["conflict_key"])
         for part in (now.failures, now.events, now.ledger, now.outbox):
             require(PRIVATE not in str(part), "a payload outside its job's row (invariant 8)")
+        self._lines(now)
         scheduled = [job for job in now.unfinished().values() if job["schedule"] is not None]
         require(len(scheduled) <= self.cap, "more scheduled jobs are active than the cap allows:", len(scheduled))
+
+    def _lines(self, now: Snapshot) -> None:
+        """Of an order key one job may be claimed: the one that was accepted first."""
+        lines: dict[str, list[dict[str, Any]]] = {}
+        for job in now.unfinished().values():
+            if job["order_key"] is not None:
+                lines.setdefault(job["order_key"], []).append(job)
+        for key, line in lines.items():
+            head, *others = sorted(line, key=lambda job: job["order_number"])
+            require(not head["held_back"], "nobody is before it, and it is held back:", key, head)
+            require(all(job["held_back"] for job in others), "two at a time of the order key", key, others)
+            require(all(job["claim_id"] is None for job in others), "claimed before its turn:", key, others)
 
     def _wake_ups(self, now: Snapshot) -> None:
         """A job nobody owns is owed a wake-up, or SQS has it: else it waits for recovery without need."""
         for id, job in now.unfinished().items():
-            if job["claim_id"] is None and id not in now.outbox:
+            if job["claim_id"] is None and not job["held_back"] and id not in now.outbox:
                 require(
                     self.acknowledged.get(id, 0) >= self.seen[id].gives_back, "a wake-up was forgotten, not sent:", id
                 )
@@ -277,7 +291,8 @@ class Watch:
                 continue
             if after["deadline_at"] != job["deadline_at"]:
                 first = job["started_at"] is None and (id, "claimed") in told
-                require(first or (id, "pause_ended") in told, "a deadline moved (invariant 7):", id)
+                moved = {(id, kind) for kind in ("pause_ended", "held_back", "released")} & told
+                require(first or moved, "a deadline moved (invariant 7):", id)
         for event in new:
             job = now.jobs.get(event["job_id"])
             if event["kind"] == "claimed" and job and job["claim_id"] == event["claim_id"]:

@@ -61,7 +61,8 @@ def test_T09_callers_that_race_a_finish_all_get_a_job_and_one_is_active(engine, 
 def test_T10_the_partial_index_is_the_arbiter(database):
     plan = database.run(
         "explain " + sql.accept_job,
-        pipeline="delivery", queue="work", conflict_key="parcel:a", order_key=None, subject=Jsonb({}), request=None, schedule=None,
+        pipeline="delivery", queue="work", conflict_key="parcel:a", order_key=None,
+        subject=Jsonb({}), request=None, schedule=None,
         queue_budget=timedelta(1), run_budget=timedelta(1), wakeup_lost=timedelta(1),
     )  # fmt: skip
     assert any("Conflict Arbiter Indexes: job_conflict_key" in line["QUERY PLAN"] for line in plan)
