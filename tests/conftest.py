@@ -1,6 +1,7 @@
 """A real PostgreSQL for the tests that need one: migrated once, empty for each test, on a clock that stands still.
 
-DATABASE_URL names an administrator's DSN of a running server; without it one is started for the session.
+DATABASE_URL names an administrator's DSN of a running server; without it one is started for the session. POOLER=1 puts
+PgBouncer in transaction mode before it.
 """
 
 import os
@@ -15,13 +16,15 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
 from chalicelib.db import Database, migrate
 from chalicelib.engine import Engine
 from chalicelib.settings import Settings
 from tests import toy
+from tests.debian import NotToBeHad
+from tests.pooler import pooling
 
 PUBLIC_URL = "http://localhost:4000"
 
@@ -36,10 +39,14 @@ update engine.run set since = engine.clock();
 """
 
 
-# Whatever a test left behind, connections too; foreign keys don't matter where everything goes.
+# Whatever a test left behind, connections too (a pooler's idle ones stay); foreign keys don't matter where all goes.
 EMPTY = """
 set local session_replication_role = replica;
-select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
+select pg_terminate_backend(pid)
+  from pg_stat_activity
+ where datname = current_database()
+   and pid <> pg_backend_pid()
+   and not (usename ~ '^pooled_' and state = 'idle');
 do $$
 declare
     name regclass;
@@ -163,9 +170,23 @@ def admin_database_dsn(session_database_dsn: str) -> str:
     return session_database_dsn
 
 
+@pytest.fixture(scope="session")
+def pooler(admin_dsn: str, template: str) -> Iterator[str]:
+    """A DSN through PgBouncer, without its database."""
+    try:
+        with pooling(admin_dsn) as dsn:
+            yield dsn
+    except NotToBeHad as error:
+        pytest.skip(f"there is no PgBouncer: {error}")
+
+
 @pytest.fixture
-def dsn(admin_database_dsn: str) -> str:
+def dsn(admin_database_dsn: str, request: pytest.FixtureRequest) -> str:
     """This test's own database, with the rights of the functions."""
+    if os.environ.get("POOLER"):
+        return make_conninfo(
+            request.getfixturevalue("pooler"), dbname=str(conninfo_to_dict(admin_database_dsn)["dbname"])
+        )
     return make_conninfo(admin_database_dsn, options="-c role=leaseway_app -c lock_timeout=10s")
 
 

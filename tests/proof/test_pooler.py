@@ -21,12 +21,12 @@ def connection(pooler):
 
 def test_T25_what_is_set_in_a_session_is_gone_in_the_next_transaction(connection):
     """So that the tests below would notice."""
-    connection.execute("set application_name = 'mine'")
-    seen = {connection.execute("select pg_backend_pid(), current_setting('application_name')").fetchone()}
+    connection.execute("set lock_timeout = '7s'")
+    seen: dict[int, str] = {}
     while len(seen) < 3:  # the pooler opens its sessions one after the other
-        seen.add(connection.execute("select pg_backend_pid(), current_setting('application_name')").fetchone())
-    assert len({pid for pid, _ in seen}) == 3
-    assert {name for _, name in seen} != {"mine"}
+        session, value = connection.execute("select pg_backend_pid(), current_setting('lock_timeout')").fetchone()
+        seen[session] = value
+    assert sorted(seen.values()) == ["10s", "10s", "7s"]
 
 
 def test_T25_who_comes_through_the_pooler_has_the_rights_and_timeouts_of_the_functions(connection):

@@ -10,8 +10,9 @@ from pathlib import Path
 import psycopg
 
 from localstack.postgresql import CHILD_ENVIRONMENT, account, free_ports
+from tests import debian
 
-BINARIES = Path("/usr/lib/postgresql/15/bin")
+BINARIES = Path("usr/lib/postgresql/15/bin")
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -34,6 +35,11 @@ class Debian15:
         self.authority = folder / "authority.pem"
         self._ports = free_ports(2)
         self._account = account()
+        self._binaries, self._environment = Path("/") / BINARIES, CHILD_ENVIRONMENT
+        if not (self._binaries / "postgres").exists():
+            self._binaries = folder / "debian" / BINARIES
+            needed = debian.unpack(folder / "debian", "postgresql-15", "postgresql-client-15")
+            self._environment = CHILD_ENVIRONMENT | needed
         self._running: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -82,10 +88,10 @@ class Debian15:
         with (self.folder / f"{data.name}.log").open("ab") as log:
             self._running.append(
                 subprocess.Popen(
-                    [BINARIES / "postgres", "-D", data, *(f"--{name}={value}" for name, value in settings.items())],
+                    [self._binaries / "postgres", "-D", data, *(f"--{key}={value}" for key, value in settings.items())],
                     **self._account.popen(),
                     cwd="/",
-                    env=CHILD_ENVIRONMENT,
+                    env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -117,7 +123,15 @@ class Debian15:
             self._own(file)
 
     def _run(self, program: str, *arguments: object) -> None:
-        done = self._account.run(BINARIES / program, *(str(argument) for argument in arguments))
+        done = subprocess.run(
+            [self._binaries / program, *(str(argument) for argument in arguments)],
+            **self._account.popen(),
+            cwd="/",
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
 
     def _own(self, path: Path) -> None:
