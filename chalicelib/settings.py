@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     work_queue_url: str | None = None
     fetch_queue_url: str | None = None
     bucket: str = "leaseway-files"
+    deploy_bucket: str = "leaseway-deploy"  # where the packages are kept
     triple_store_update_url: str | None = None
     triple_store_query_url: str | None = None
     triple_store_auth: SecretStr | None = None  # user:password

@@ -43,8 +43,8 @@ create table refresh.audit (
     constraint only_refreshed_has_no_code check ((outcome = 'refreshed') = (code is null)),
     constraint only_refreshed_changed_rows check (outcome = 'refreshed' or (inserted, updated, deleted) = (0, 0, 0))
 );
--- The last run of a target, and how fresh it is.
-create index audit_target on refresh.audit (target, finished_at) where outcome = 'refreshed';
+-- The last runs of a target, and how fresh it is.
+create index audit_target on refresh.audit (target, finished_at);
 
 -- Who switched it stands in access.act, beside the tokens the only place that names a principal.
 create table refresh.switch (

@@ -140,3 +140,9 @@ def clock(sql: Sql) -> datetime:
     """The database's clock, the only one."""
     now: datetime = sql.run(ENGINE.read_clock)[0]["now"]
     return now
+
+
+def targets(sql: Sql, manifest: Manifest) -> list[tuple[Contract, Row]]:
+    """Each contract with how fresh its target is, and what became of the last run that reached it."""
+    found = sql.run(SQL.list_targets, targets=[contract.target.id for contract in manifest.contracts])
+    return list(zip(manifest.contracts, found, strict=True))

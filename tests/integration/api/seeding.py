@@ -10,6 +10,8 @@ from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.engine import Cadence
+from chalicelib.pipelines.refresh import registry as refreshes
+from chalicelib.pipelines.refresh.manifest import Manifest
 from chalicelib.security import create_token
 
 DEFINITION: dict[str, Any] = {
@@ -43,6 +45,7 @@ class Office:
     active: UUID
     failed: UUID
     withdrawal: UUID
+    refresh: UUID
     tokens: dict[str, str]
 
 
@@ -129,6 +132,17 @@ def withdraw(db, engine, dataset="flights", version=1):
     return job.id
 
 
+def start_refresh(db, engine):
+    """A manifest, and a refresh that waits to do what it says."""
+    columns = [{"name": "id", "type": "integer"}]
+    target = {"connection": "mart", "table": "mart.flights"}
+    contract = {"name": "flights", "source": "flights", "target": target, "columns": columns, "key": ["id"]}
+    registry.add_connection(db, "mart", "LEASEWAY_SECRET_MART")
+    refreshes.register(db, Manifest.parse({"contracts": [contract]}))
+    refreshes.enable(db, "ab" * 32)
+    return pipelines.start_refresh(engine).id
+
+
 def fail(db, engine, dataset="flights", code="source_denied", **details):
     """A publication that has failed for good."""
     job = pipelines.publish(engine, dataset)
@@ -149,12 +163,13 @@ def seed(db, engine, clock) -> Office:
     failed = fail(db, engine, "flatlands", relation="public.flights")
     clock.advance("1 hour")
     engine.set_schedule("dataset:flights", "publication", {"dataset": "flights"}, Cadence("day", "02:00", "UTC"))
+    refresh = start_refresh(db, engine)
     active = pipelines.publish(engine, "flights").id
     engine.pause("export", hours=1)
     engine.recover()
     engine.catch_up()
     engine.clean_up(removers={})
-    return Office(active, failed, withdrawal, tokens(db))
+    return Office(active, failed, withdrawal, refresh, tokens(db))
 
 
 def written(db) -> dict[str, list[Any]]:
