@@ -14,11 +14,11 @@ from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal, Subjec
 from chalicelib.engine.sqs import SqsQueues
 from chalicelib.settings import Settings, settings
 
-from . import export, load, publication, withdrawal
+from . import export, load, publication, refresh, withdrawal
 
 PIPELINES = {
     pipeline.name: pipeline
-    for pipeline in (publication.publication, withdrawal.withdrawal, export.export, load.load)
+    for pipeline in (publication.publication, withdrawal.withdrawal, export.export, load.load, refresh.refresh)
 }
 
 REMOVERS = {
@@ -27,6 +27,7 @@ REMOVERS = {
     "export": "chalicelib.pipelines.publication.removal:remove_export",
     "graph": "chalicelib.pipelines.publication.removal:restore_graph",
     "upload": "chalicelib.pipelines.load.removal:remove_upload",
+    "refresh_staging": "chalicelib.pipelines.refresh.removal:remove_staging",
 }
 """What cleanup calls for each kind of ledger row."""
 
@@ -53,6 +54,11 @@ def publish(
     """Accept a publication of the dataset as it is defined now, and try to wake a worker; SubjectBusy, Refusal."""
     wanted = {"dataset": dataset, "accept_drop": accept_drop}
     return engine.once(key, lambda tx: engine.accept("publication", publication.pin(tx, wanted), tx=tx).job)
+
+
+def start_refresh(engine: Engine, *, key: Idempotency | None = None) -> Job | Failure:
+    """Accept a refresh as the newest manifest says, or find the one that is active, and try to wake a worker; Refusal."""
+    return engine.once(key, lambda tx: engine.accept("refresh", refresh.pin(tx, {}), tx=tx).job)
 
 
 def withdraw(engine: Engine, dataset: str, version: int, *, key: Idempotency | None = None) -> Job | Failure:
