@@ -4,7 +4,7 @@ PYTEST = .venv/bin/pytest
 # Compiled files kept from run to run save a third of the unit tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo demo-crash up down test unit integration e2e prove prove-long lint format clean
+.PHONY: help env demo demo-crash up down test unit integration e2e prove prove-long bench lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -43,6 +43,10 @@ prove: env ## proof that no job hangs and no two owners commit, in minutes; BASE
 prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand
 	@PROVE=long $(PYTEST) tests/proof
 	@.venv/bin/python -m tests.proof.mutate
+
+bench: env ## the figures of docs/benchmarks.md, in a quarter of an hour; ONLY=exports|engine|cold|scale: one part of them
+	@sh localstack/bootstrap.sh bench
+	@PYTHONPATH=localstack/plugins/process_executor .venv/bin/python -m tests.bench
 
 lint: env ## style and docstrings, types, import contracts
 	@.venv/bin/ruff check --quiet .

@@ -3,6 +3,8 @@
 #   .venv                      the app, its command line, the tests
 #   .leaseway/localstack-env   LocalStack with its plugins
 #   .leaseway/functions-env    what AWS's own Python runtime has: functions run on it
+# and, as `bootstrap.sh bench`, one more:
+#   .leaseway/bench-env        what `make bench` compares with
 # Safe to run again, to interrupt and to run twice at once; does nothing when nothing changed.
 set -eu
 cd "$(dirname "$0")/.."
@@ -126,5 +128,10 @@ fi
 
 if changed "$state/functions-env" localstack/requirements-functions.txt; then
     sync localstack/requirements-functions.txt
+    made
+fi
+
+if [ "${1:-}" = bench ] && changed "$state/bench-env" tests/bench/requirements.txt; then
+    sync tests/bench/requirements.txt
     made
 fi
