@@ -32,9 +32,9 @@ def migrate() -> None:
 def restored() -> None:
     """After a restore of the database: lift its numbers above those that the outside has seen.
 
-    A backup is older than the world. Object storage and the triple store know fences and versions that were given out
-    since; given out again, they would be refused, or overwrite what they must not. Run it while no function does: a
-    pause isn't enough, for the restored database knows nothing of it.
+    A backup is older than the world. Object storage, the triple store and a data service elsewhere know fences and
+    versions that were given out since; given out again, they would be refused, or overwrite what they must not. Run
+    it while no function does: a pause isn't enough, for the restored database knows nothing of it.
 
     Example:
       leaseway restored

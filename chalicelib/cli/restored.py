@@ -7,6 +7,7 @@ import httpx
 
 from chalicelib.catalog.store import FENCE
 from chalicelib.db import Database, statements
+from chalicelib.exports.data_service import RemoteDataService, ServiceAway, ServiceRefused
 from chalicelib.exports.storage import client
 from chalicelib.settings import Settings
 
@@ -28,6 +29,7 @@ def lift(settings: Settings, database: Database) -> tuple[int, dict[str, int]]:
 
     fences, versions = seen_by_the_triple_store(settings)
     fences.append(seen_by_object_storage(settings.bucket))
+    fences.append(seen_by_the_data_service(settings))
     lifted = {
         dataset: number
         for dataset, number in versions.items()
@@ -69,3 +71,15 @@ def seen_by_object_storage(bucket: str) -> int:
         *(found["Key"] for page in uploads for found in page.get("Uploads", [])),
     ]
     return max((int(match[1]) for key in keys if (match := _KEY.match(key))), default=0)
+
+
+def seen_by_the_data_service(settings: Settings) -> int:
+    """Return the highest fence that a remote one was asked with; the built-in one's are the database's own."""
+    if settings.data_service_url is None:
+        return 0
+    token = settings.data_service_token
+    service = RemoteDataService(settings.data_service_url, token.get_secret_value() if token else None, timeout=60)
+    try:
+        return service.newest_fence()
+    except (ServiceAway, ServiceRefused) as error:
+        raise Refused(f"The data service must answer, for it knows fences: {error.details['status']}.") from error
