@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import administering, applying, operating, publishing, running, sources
+from . import administering, applying, loading, operating, publishing, running, sources
 
 
 class Commands(click.Group):
@@ -27,6 +27,7 @@ class Commands(click.Group):
         (
             "Publish",
             {
+                "load": "Load rows into a dataset's store.",
                 "publish": "Publish a dataset: a new version.",
                 "withdraw": "Take a version back, with its files.",
                 "status": "Say why a dataset isn't newer.",
@@ -108,6 +109,7 @@ def _keep_examples(command: click.Command) -> None:
 
 for command in (
     *running.COMMANDS,
+    *loading.COMMANDS,
     *publishing.COMMANDS,
     *applying.COMMANDS,
     *operating.COMMANDS,

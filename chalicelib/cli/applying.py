@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from .publishing import DATASET
 from .remote import Refused, Remote
 from .sources import source
 from .yaml_files import NAME, Fault, Faulty, YamlFile, in_folder, read
+
+if TYPE_CHECKING:
+    from chalicelib.db import Sql
 
 DEFAULTS = ("publisher", "contact", "licence", "languages")
 """What a defaults.yaml may say for every definition of its folder that doesn't say it itself."""
@@ -217,7 +220,9 @@ def _sum(changes: Sequence[Change]) -> str:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 def source_apply(folder: Path, dry_run: bool) -> None:
-    """Register the sources of a FOLDER of YAML: a source a file, named like it, with connection and relation or query.
+    """Register the sources of a FOLDER of YAML: a source a file, named like it.
+
+    It says connection and relation or query; or, of what is loaded, `store` with the dataset's id.
 
     Everything is checked before anything is changed. Applied again, it changes nothing.
 
@@ -244,7 +249,7 @@ def source_apply(folder: Path, dry_run: bool) -> None:
                 continue
             change = Change(name)
             try:
-                revision = registry.register_source(tx, name, *said)
+                revision = said(tx)
             except Invalid as invalid:
                 faults += [file.fault(*fault) for fault in invalid.faults]
                 continue
@@ -260,10 +265,11 @@ def source_apply(folder: Path, dry_run: bool) -> None:
     click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
 
 
-def _source_of(
-    name: str, file: YamlFile, connections: list[str], faults: list[Fault]
-) -> tuple[str, str | None, str | None] | None:
-    fields = ("connection", "relation", "query")
+def _source_of(name: str, file: YamlFile, connections: list[str], faults: list[Fault]) -> "Callable[[Sql], int] | None":
+    """What registers the source that a file says; None where it has faults."""
+    from chalicelib.datasets import registry
+
+    fields = ("connection", "relation", "query", "store")
     before = len(faults)
     if not NAME.fullmatch(name):
         faults.append(file.fault("", "must be named like its source: lower-case letters, digits, - and _"))
@@ -272,12 +278,23 @@ def _source_of(
             faults.append(file.fault(given, f"is no field here; {_nearest(given, fields)}"))
         elif not isinstance(value, str):
             faults.append(file.fault(given, "must be a text"))
-    connection = file.content.get("connection")
-    if connection is None:
+    connection, store = file.content.get("connection"), file.content.get("store")
+    if store is not None:
+        faults += [
+            file.fault(given, "can't stand beside store")
+            for given in ("connection", "relation", "query")
+            if given in file.content
+        ]
+    elif connection is None:
         faults.append(file.fault("connection", "is missing; `leaseway connection list` has them"))
     elif isinstance(connection, str) and connection not in connections:
         faults.append(file.fault("connection", f"isn't known; {_nearest(connection, connections)}"))
-    return None if len(faults) > before else (str(connection), file.content.get("relation"), file.content.get("query"))
+    if len(faults) > before:
+        return None
+    if store is not None:
+        return lambda tx: registry.register_store(tx, name, store)
+    relation, query = file.content.get("relation"), file.content.get("query")
+    return lambda tx: registry.register_source(tx, name, str(connection), relation, query)
 
 
 @click.command()

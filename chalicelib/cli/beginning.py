@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from chalicelib.datasets import registry
+from chalicelib.datasets.store import store_relation
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
@@ -39,16 +40,23 @@ columns:  # what isn't listed isn't published; `from: NAME` where the source cal
 
 def begin(source_name: str) -> tuple[str, str]:
     """The text of a first definition, and what is in it; Refused where nothing can be published."""
-    _, database = administer()
+    settings, database = administer()
     source = registry.source(database, source_name)
     if source is None:
         raise Refused(f"There is no source {source_name}: see `leaseway source list`.")
-    described, records, values = _file(source["file"]) if source["file"] else _relation(database, source)
+    if source["file"]:
+        described, records, values = _file(source["file"])
+    elif source["store"]:
+        described, records, values = _seen(Relation(settings.dsn, store_relation(source["store"]), None, []))
+    else:
+        described, records, values = _relation(database, source)
     types = {name: type_ for name, _, type_ in described}
     lines, refused = [], []
     for name, kind, _ in described:
         if types[name]:
-            lines.append(f"  - {{name: {_quoted(name)}, type: {_quoted(types[name])}}}{_missing(records - values[name])}")
+            lines.append(
+                f"  - {{name: {_quoted(name)}, type: {_quoted(types[name])}}}{_missing(records - values[name])}"
+            )
         else:
             lines.append(f"  # {_quoted(name)} is {kind}, which isn't published; have a view or a query make it text")
             refused.append(f"{name} ({kind})")
@@ -79,7 +87,10 @@ def _relation(database: "Database", source: dict[str, Any]) -> Described:
     address = os.environ.get(connection["secret"])
     if not address:
         raise Refused(f"{connection['secret']} isn't set here: set it as it is for the functions.")
-    relation = Relation(secured(address), source["relation"], source["query"], [], connection["statement_timeout"])
+    return _seen(Relation(secured(address), source["relation"], source["query"], [], connection["statement_timeout"]))
+
+
+def _seen(relation: Relation) -> Described:
     try:
         with snapshot(relation) as seen:
             described = [(name, kind, type_of(kind, category)) for name, kind, category in seen.describe()]

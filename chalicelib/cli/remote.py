@@ -43,9 +43,17 @@ class Remote:
         self._http = httpx.Client(timeout=httpx.Timeout(30, connect=5), headers=accept, verify=_trusted())
 
     def ask(
-        self, method: str, path: str, *, json: object = None, idempotency_key: str | None = None, **query: object
+        self,
+        method: str,
+        path: str,
+        *,
+        json: object = None,
+        content: bytes | None = None,
+        media_type: str | None = None,
+        idempotency_key: str | None = None,
+        **query: object,
     ) -> httpx.Response:
-        """Send one request; an answer that isn't a success is raised as a sentence.
+        """Send one request, with JSON or other content; an answer that isn't a success is raised as a sentence.
 
         With a key it is the same request when it is sent again: where no answer came, it is, once.
         """
@@ -55,13 +63,18 @@ class Remote:
         parameters = {name: str(value) for name, value in query.items() if value is not None}
         if idempotency_key is not None:
             headers = headers | {"Idempotency-Key": idempotency_key}
+        if media_type is not None:
+            headers = headers | {"Content-Type": media_type}
+        request = self._http.build_request(
+            method, address, json=json, content=content, params=parameters or None, headers=headers
+        )
         try:
             try:
-                answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
+                answer = self._http.send(request)
             except httpx.TransportError:
                 if idempotency_key is None:
                     raise
-                answer = self._http.request(method, address, json=json, params=parameters or None, headers=headers)
+                answer = self._http.send(request)
         except httpx.InvalidURL as error:
             raise click.UsageError(f"{address} is no address; one is https://data.example.org.") from error
         except httpx.TransportError as error:
@@ -72,7 +85,7 @@ class Remote:
 
     def get(self, path: str, **query: object) -> Any:
         """Read a JSON document."""
-        return self.ask("GET", path, idempotency_key=None, **query).json()
+        return self.ask("GET", path, content=None, media_type=None, idempotency_key=None, **query).json()
 
     def follow(self, location: str, patience: float = 300) -> Iterator[dict[str, Any]]:
         """Yield the status of a job until it has finished, as often as the server likes to be asked.

@@ -38,9 +38,10 @@ def deploy() -> None:
     click.echo(f"Deployed at {stack.url}")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--crash", is_flag=True, help="Kill the worker in the middle, twice, and watch the recovery.")
-def demo(crash: bool) -> None:
+@click.pass_context
+def demo(context: click.Context, crash: bool) -> None:
     """Publish a real dataset from nothing: the flights that left New York City in 2013.
 
     It starts the stack, deploys the app, loads 336,776 records, writes their definition and publishes them. A second
@@ -49,11 +50,22 @@ def demo(crash: bool) -> None:
     Examples:
       leaseway demo
       leaseway demo --crash
+      leaseway demo load
     """
+    if context.invoked_subcommand:
+        return
     from . import crash as crashing
     from . import demo as showing
 
     crashing.run() if crash else showing.run()
+
+
+@demo.command("load")
+def demo_load() -> None:
+    """Push rows into a dataset's store, once, however often they are sent; publish them from there."""
+    from .loading import demonstrate
+
+    demonstrate()
 
 
 COMMANDS = (demo, up, down, deploy)

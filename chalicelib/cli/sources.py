@@ -153,6 +153,7 @@ def source() -> None:
     Examples:
       leaseway source register roads --connection warehouse --table public.roads
       leaseway source register busy-roads --connection warehouse --query 'select * from roads where traffic > 100'
+      leaseway source register sensors --store sensors
       leaseway source upload trees trees-2026-11.csv
       leaseway source check roads
       leaseway source list
@@ -161,22 +162,31 @@ def source() -> None:
 
 @source.command("register")
 @click.argument("name")
-@click.option("--connection", "connection_name", required=True, help="Where it is: see `leaseway connection list`.")
+@click.option("--connection", "connection_name", help="Where it is: see `leaseway connection list`.")
 @click.option("--table", help="A table or view, with its schema.")
 @click.option("--query", help="Or a query that reads.")
-def source_register(name: str, connection_name: str, table: str | None, query: str | None) -> None:
-    """Register the source NAME: a table or a query of a connection.
+@click.option("--store", metavar="DATASET", help="Or, without a connection, what is loaded into that dataset's store.")
+def source_register(
+    name: str, connection_name: str | None, table: str | None, query: str | None, store: str | None
+) -> None:
+    """Register the source NAME: a table or a query of a connection, or the store that a dataset's loads fill.
 
     Examples:
       leaseway source register roads --connection warehouse --table public.roads
       leaseway source register roads --connection warehouse --query 'select id, name from roads'
+      leaseway source register sensors --store sensors
     """
-    if (table is None) == (query is None):
-        raise click.UsageError("Give --table or --query.")
-    from chalicelib.datasets.registry import register_source
+    if sum(each is not None for each in (table, query, store)) != 1:
+        raise click.UsageError("Give --table, --query or --store.")
+    if (connection_name is None) != (store is not None):
+        raise click.UsageError("--connection goes with --table and --query; a store has none.")
+    from chalicelib.datasets.registry import register_source, register_store
 
     _, database = administer()
-    revision = register_source(database, name, connection_name, relation=table, query=query)
+    if store is not None:
+        revision = register_store(database, name, store)
+    else:
+        revision = register_source(database, name, str(connection_name), relation=table, query=query)
     click.echo(f"Source {name} is at revision {revision}.")
 
 
@@ -228,6 +238,7 @@ def source_check(name: str, machine: bool) -> None:
 
 def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int, list[Looked]]":
     from chalicelib.datasets import registry
+    from chalicelib.datasets.store import store_relation
     from chalicelib.exports import Relation, Store
     from chalicelib.exports.address import secured
     from chalicelib.exports.files import Dialect
@@ -239,6 +250,8 @@ def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int
     if file := found["file"]:
         types = {column["name"]: column["type"] for column in file["columns"]}
         return of_file(Store.of(settings).read(file["key"]), Dialect(**file["dialect"]), types)
+    if found["store"]:
+        return of_relation(Relation(settings.dsn, store_relation(found["store"]), None, [], name=name))
     at = registry.connection(database, found["connection"])
     assert at is not None  # a foreign key holds it
     if not (dsn := os.environ.get(at["secret"])):
@@ -417,11 +430,17 @@ def source_list(machine: bool) -> None:
         show.as_json(found)
         return
     show.table(
-        ("source", "revision", "connection", "table, query or file"),
-        [(s["name"], s["revision"], s["connection"], s["relation"] or s["query"] or _file(s["file"])) for s in found],
+        ("source", "revision", "connection", "table, query, file or store"),
+        [(s["name"], s["revision"], s["connection"], _what(s)) for s in found],
         "There are no sources. `leaseway source register NAME --connection CONNECTION --table TABLE` adds one,"
         " and `leaseway source upload NAME FILE`.",
     )
+
+
+def _what(source: dict[str, Any]) -> str:
+    if source["store"]:
+        return f"the store of {source['store']}"
+    return str(source["relation"] or source["query"] or _file(source["file"]))
 
 
 def _file(file: dict[str, Any]) -> str:

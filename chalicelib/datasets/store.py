@@ -147,7 +147,7 @@ def _declared(column: StoreColumn) -> sql.Composed:
 
 
 def _any(db: Sql, table: sql.Identifier, where: sql.Composable) -> bool:
-    return bool(db.run(_text(sql.SQL("select from {} where {} limit 1").format(table, where))))
+    return bool(db.run(_text(sql.SQL("select true as found from {} where {} limit 1").format(table, where))))
 
 
 def _text(statement: sql.Composable) -> str:

