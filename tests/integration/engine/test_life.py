@@ -276,3 +276,18 @@ def test_an_outage_waits_with_growing_pauses_and_spends_no_attempt(engine, clock
     behaviour["PACK"] = lambda leased: Wait(1) if leased.outages else Advance()
     assert work(engine, job) == "waiting"
     assert engine.job(job).waiting_for is None
+
+
+def test_an_outage_that_says_how_long_it_lasts_is_waited_for_that_long_at_least(engine, clock, job):
+    asked = iter([900, 1])
+
+    def pack(leased):
+        raise Outage("data_service_unreachable", host="exports.example.org", seconds=next(asked))
+
+    behaviour["PACK"] = pack
+    pauses = []
+    for _ in range(2):
+        assert work(engine, job) == "waiting"
+        pauses.append((engine.job(job).run_at - clock.now()).total_seconds())
+        clock.advance(f"{pauses[-1]} s")
+    assert pauses == [900, 30]
