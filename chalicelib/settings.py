@@ -78,6 +78,7 @@ class Settings(BaseSettings):
     statement_timeout: float = Field(25, gt=0)
     lock_timeout: float = Field(25, gt=0)
     retry_backoff: tuple[float, float] = (10, 40)
+    outage_pauses: tuple[float, float] = (15, 300)  # the first and the longest; each is twice the one before
     wakeup_lost: float = Field(1800, gt=0)
     queue_budget: float = Field(86_400, gt=0)
     run_budget: float = Field(21_600, gt=0)

@@ -27,6 +27,7 @@ ROUTES = frozenset(
         "publications",
         "withdrawals",
         "loads",
+        "refreshes",
         "schedules",
         "internal",
         "health",

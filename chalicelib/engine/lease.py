@@ -22,9 +22,6 @@ from .model import Cancelled, LeaseLost, Pipeline
 
 sql = statements("chalicelib.engine")
 
-OUTAGE_PAUSES = (15.0, 300.0)
-"""The first pause of an outage and the longest, in seconds; each is twice the one before."""
-
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -194,7 +191,7 @@ class Leased[S: BaseModel]:
 
     def sit_out(self, code: str, details: dict[str, Any]) -> None:
         """Give the lease back because something outside is away; the pauses grow, and are no shorter than it asked."""
-        first, longest = OUTAGE_PAUSES
+        first, longest = self._around.settings.outage_pauses
         self._give_back(max(min(longest, first * 2 ** min(self.outages, 10)), details.get("seconds", 0)), code, details)
 
     def retry(self, code: str, details: dict[str, Any]) -> None:
