@@ -221,6 +221,10 @@ def excel_csv(delimiter: str = ";", decimal: str = ",") -> Format:
             return f"case when {FORMULA.format(f'({value})')} then '''' else '' end || ({value})"
         return value
 
+    def header(columns: Sequence[Column]) -> bytes:
+        named = [replace(c, name=f"'{c.name}") if re.match("[-=+@]", c.name) else c for c in columns]
+        return BOM_UTF8 + _names(named, delimiter, b"\r\n")
+
     def query(columns: Sequence[Column], records: str) -> str:
         cells = ", ".join(f"{cell(column)} as {quoted(column.name)}" for column in columns)
         return f"select {cells} from {records}"
@@ -229,7 +233,7 @@ def excel_csv(delimiter: str = ";", decimal: str = ",") -> Format:
         "csv-excel",
         "excel.csv",
         "text/csv",
-        lambda columns: BOM_UTF8 + _names(columns, delimiter, b"\r\n"),
+        header,
         b"",
         b"",
         query,

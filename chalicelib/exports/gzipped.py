@@ -31,14 +31,22 @@ class Gzip:
 
     def write(self, data: bytes, records: int = 0) -> bytes:
         """Take some bytes that hold so many whole records, no more than there is room for; what may be written now."""
+        if not data:
+            return b""
         ended = b""
         if records and self._member and self._records and self._records % MEMBER == 0:
             ended = self.end()
-        self._member = self._member or zlib.compressobj(LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+        self._member = self._member or _member()
         self._records += records
         return ended + self._member.compress(data)
 
     def end(self) -> bytes:
-        """What is left of the last member."""
+        """What is left of the last member; an empty file has an empty one."""
         member, self._member = self._member, None
+        if member is None and not self._records:
+            member = _member()
         return member.flush() if member else b""
+
+
+def _member() -> "zlib._Compress":
+    return zlib.compressobj(LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
