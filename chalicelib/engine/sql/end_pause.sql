@@ -1,7 +1,7 @@
 -- End a pause and add its length to the bounds of the jobs it held, from when they came; wake them. Where another pause
 -- still stands over a job, only what that one doesn't count: the sum is the time in which any of them stood.
 -- fence:  the pause's row under FOR UPDATE; while it is there, nobody claims the jobs
--- index:  pause_pkey, job_due
+-- index:  job_locked_until
 with ended as materialized (
     select pipeline, since, engine.clock() as now
       from engine.pause
