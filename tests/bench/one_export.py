@@ -1,7 +1,7 @@
 """One export in a process of its own: `python -m tests.bench.one_export METHOD RELATION FOLDER|BUCKET`.
 
-BENCH_DSN is the source. Prints its seconds, its CPU seconds and its peak memory. The interpreter's start and the imports
-aren't in the seconds (a worker has them behind it), but they are in the memory.
+BENCH_DSN is the source. Prints its seconds, its CPU seconds and its peak memory. The interpreter's start and the
+imports aren't in the seconds (a worker has them behind it), but they are in the memory.
 """
 
 import csv
