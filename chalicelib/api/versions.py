@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from chalicelib.catalog import describing
 from chalicelib.db import Row, statements
 
 from .problems import Problem, not_found
@@ -59,6 +60,7 @@ def _file(address: str, version: Row, file: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "format": file["format"],
         "media_type": file["media_type"],
+        **({"compress": file["compress"]} if file.get("compress") else {}),
         "bytes": file["bytes"],
         "sha256": file["sha256"],
         "url": f"{address}/files/{name}",
@@ -66,8 +68,8 @@ def _file(address: str, version: Row, file: dict[str, Any]) -> dict[str, Any]:
 
 
 def file_name(version: Row, file: dict[str, Any]) -> str:
-    """What a file is called in its address; the first versions' files didn't say."""
-    return str(file.get("name") or f"{version['dataset_id']}.{file['format']}")
+    """What a file is called in its address."""
+    return describing.name_of(file, version["dataset_id"])
 
 
 _sql = statements("chalicelib.api")

@@ -21,6 +21,7 @@ ADMS, DCAT, DCATAP, DCT, FOAF, SPDX, VCARD = (
     Namespace(PREFIXES[name]) for name in ("adms", "dcat", "dcatap", "dct", "foaf", "spdx", "vcard")
 )
 PROFILE = "https://semiceu.github.io/DCAT-AP/releases/3.0.1"
+MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
 CHANGE = "http://purl.org/adms/changetype/"
 
 _SENTENCES = {  # what an entry says by itself of a file and of a version, in the languages of its title
@@ -34,11 +35,22 @@ _SENTENCES = {  # what an entry says by itself of a file and of a version, in th
     "es": ("Archivo {format}; registros: {records}, columnas: {columns}.", "Versión {version}; registros: {records}."),
     "nl": ("{format}-bestand; records: {records}, kolommen: {columns}.", "Versie {version}; records: {records}."),
 }
+_NAMES = {
+    "csv": "CSV",
+    "csv-excel": "CSV, Excel",
+    "geojson": "GeoJSON",
+    "json": "JSON",
+    "jsonl": "JSON Lines",
+    "xml": "XML",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """A published file, measured after it was stored. ``url`` is this version's file, ``access_url`` where it's got."""
+    """A published file, measured after it was stored. ``url`` is this version's file, ``access_url`` where it's got.
+
+    ``compress`` is the media type of what wraps it, ``conforms_to`` the schemas and standards that it follows.
+    """
 
     format: str
     media_type: str
@@ -46,6 +58,8 @@ class FileFacts:
     sha256: str
     url: str
     access_url: str
+    compress: str | None = None
+    conforms_to: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +194,9 @@ class _Entry:
 
     def _distribution(self, file: FileFacts) -> None:
         said, facts = self.definition, self.facts
-        distribution, checksum = self.iri + f"#{file.format}", self.iri + f"#{file.format}-checksum"
-        name = file.format.upper()
+        fragment = f"{file.format}-gz" if file.compress else file.format
+        distribution, checksum = self.iri + f"#{fragment}", self.iri + f"#{fragment}-checksum"
+        name = _NAMES[file.format] + (", gzip" if file.compress else "")
         self._say(self.iri, DCAT.distribution, distribution)
         self._say(distribution, RDF.type, DCAT.Distribution)
         self._say(distribution, DCT.title, *(Literal(f"{text} ({name})", lang=tag) for tag, text in said.title.items()))
@@ -192,7 +207,11 @@ class _Entry:
         self._say(distribution, DCAT.downloadURL, URIRef(file.url))
         self._say(distribution, DCT["format"], URIRef(eu.FILE_TYPES[file.format]))
         media_type = file.media_type.partition(";")[0].strip()
-        self._say(distribution, DCAT.mediaType, URIRef(f"https://www.iana.org/assignments/media-types/{media_type}"))
+        if media_type in eu.MEDIA_TYPES:
+            self._say(distribution, DCAT.mediaType, URIRef(MEDIA_TYPES + media_type))
+        if file.compress:
+            self._say(distribution, DCAT.compressFormat, URIRef(MEDIA_TYPES + file.compress))
+        self._say(distribution, DCT.conformsTo, *map(URIRef, file.conforms_to))
         self._say(distribution, DCAT.byteSize, typed(str(file.bytes), XSD.nonNegativeInteger))
         self._say(distribution, SPDX.checksum, checksum)
         self._say(checksum, RDF.type, SPDX.Checksum)

@@ -106,17 +106,15 @@ def _wanted(database: "Database", connection_name: str) -> "list[Wanted]":
     from chalicelib.datasets import registry
     from chalicelib.exports import Column
     from chalicelib.exports.check import Wanted
+    from chalicelib.pipelines.export.specs import columns_of
 
     wanted = []
     for source in registry.sources(database):
         if source["connection"] == connection_name:
             definitions = registry.definitions_of(database, source["name"])
-            lists: list[list[Column]] = [
-                [Column(c.name, c.type, c.source_name or c.name) for c in definition.columns]
-                for definition in definitions.values()
-            ]
+            lists: list[list[Column]] = [columns_of(definition) for definition in definitions.values()]
             wanted += [
-                Wanted(source["name"], source["relation"], source["query"], columns) for columns in lists or [[]]
+                Wanted(source["name"], source["relation"], source["query"], published) for published in lists or [[]]
             ]
     return wanted
 

@@ -132,6 +132,12 @@ PUBLISHER_TYPES = _vocabulary(
 
 FILE_TYPES = {
     "csv": f"{AUTHORITY}file-type/CSV",
+    "csv-excel": f"{AUTHORITY}file-type/CSV",
+    "geojson": f"{AUTHORITY}file-type/GEOJSON",
     "json": f"{AUTHORITY}file-type/JSON",
+    "jsonl": f"{AUTHORITY}file-type/JSON",  # a sequence of JSON texts: the list has nothing nearer
     "xml": f"{AUTHORITY}file-type/XML",
 }
+
+MEDIA_TYPES = {"text/csv", "application/json", "application/xml", "application/geo+json"}
+"""Those of our files that IANA has, which are all that DCAT-AP takes; nobody has registered application/jsonl."""

@@ -86,7 +86,7 @@ class Wanted:
     definition: int
     source: str
     source_revision: int
-    columns: Sequence[Mapping[str, str]]
+    columns: Sequence[Mapping[str, str | int]]
     files: Sequence[WantedFile]
 
 

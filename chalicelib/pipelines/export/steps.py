@@ -20,7 +20,7 @@ from chalicelib.pipelines import context
 from . import ExportSubject
 from .resumable import PASSING, Copied, Resumable
 from .slots import slot
-from .specs import specs
+from .specs import columns_of, specs
 from .staging import STATEMENT_TIMEOUT, OutOfTime, key_of, staged
 
 
@@ -33,18 +33,18 @@ def storage() -> Store:
 def export_records(job: Leased[ExportSubject]) -> Advance | Wait:
     """Export the source as the definition says; by way of a copy where a direct export may outlast the invocation."""
     source, definition = _pinned(job.subject)
-    columns = [Column(column.name, column.type, column.source_name or column.name) for column in definition.columns]
+    published = columns_of(definition)
     at = context()
-    resumable = Resumable(job, at.settings, at.db, storage(), columns, specs(definition))
+    resumable = Resumable(job, at.settings, at.db, storage(), published, specs(definition))
     try:
         with failing():
             if not resumable.copied:
-                with _relation(job, source, columns, resumable) as relation:
+                with _relation(job, source, published, resumable) as relation:
                     if isinstance(relation, Wait):
                         return relation
                     with suppress(Copied):
-                        return _done(job, *_directly(job, relation, resumable, source), source, columns)
-            return _done(job, *resumable.write(), source, columns)
+                        return _done(job, *_directly(job, relation, resumable, source), source, published)
+            return _done(job, *resumable.write(), source, published)
     except OutOfTime:
         return resumable.hand_over()
 

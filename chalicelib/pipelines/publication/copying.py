@@ -24,7 +24,7 @@ from chalicelib.exports.data_service import (
 from chalicelib.exports.errors import StorageAway, StorageRefused
 from chalicelib.pipelines import Context
 from chalicelib.pipelines.export.service import DataService
-from chalicelib.pipelines.export.specs import specs
+from chalicelib.pipelines.export.specs import options, specs
 from chalicelib.pipelines.export.steps import failing, storage
 
 from . import PublicationSubject
@@ -38,10 +38,10 @@ def wanted(key: UUID, subject: PublicationSubject, definition: Definition) -> Wa
     files = []
     for spec in specs(definition):
         name, of = f"{subject.dataset}.{spec.format.suffix}", (spec.format.name, spec.format.media_type)
-        options = {"bom": True} if spec.format.name == "csv" and definition.csv_bom else {}
-        files.append(WantedFile(name, *of, options=options))
+        said = options(spec.format.name, definition)
+        files.append(WantedFile(name, *of, options=said))
         if spec.gzip:
-            files.append(WantedFile(f"{name}.gz", *of, "application/gzip", options))
+            files.append(WantedFile(f"{name}.gz", *of, "application/gzip", said))
     return Wanted(
         key=key,
         dataset=subject.dataset,
@@ -50,6 +50,7 @@ def wanted(key: UUID, subject: PublicationSubject, definition: Definition) -> Wa
         source_revision=subject.source_revision,
         columns=[
             {"name": column.name, "type": column.type, "source": column.source_name or column.name}
+            | ({"srid": column.srid} if column.srid else {})
             for column in definition.columns
         ],
         files=files,

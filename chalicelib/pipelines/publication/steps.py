@@ -3,6 +3,7 @@
 from typing import Any
 
 from chalicelib.catalog.check import check
+from chalicelib.catalog.describing import conforms_to, name_of
 from chalicelib.catalog.entry import Facts, FileFacts, render
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
@@ -127,8 +128,10 @@ def _facts(db: Database, settings: Settings, definition: Definition, job: Leased
             media_type=file["media_type"],
             bytes=file["bytes"],
             sha256=file["sha256"],
-            url=f"{base}/versions/{number}/files/{file['name']}",
-            access_url=f"{base}/files/{file['name']}",
+            url=f"{base}/versions/{number}/files/{name_of(file, job.subject.dataset)}",
+            access_url=f"{base}/files/{name_of(file, job.subject.dataset)}",
+            compress=file.get("compress"),
+            conforms_to=conforms_to(file, job.subject.dataset, f"{base}/versions/{number}/files"),
         )
         for file in job.result["files"]
     ]

@@ -234,3 +234,40 @@ def test_addresses_are_those_of_public_url_whatever_the_host_header_says(get):
 )
 def test_no_browser_guesses_what_an_answer_is(http, office, path):
     assert call(http, "GET", path).headers["X-Content-Type-Options"] == "nosniff"
+
+
+# What describes files
+
+BESIDE = [
+    ("flights.csv-metadata.json", "application/csvm+json"),
+    ("flights.schema.json", "application/schema+json"),
+]
+
+
+@pytest.mark.parametrize("at", ["/datasets/flights/versions/1/files", "/datasets/flights/files"])
+@pytest.mark.parametrize(("name", "media_type"), BESIDE)
+def test_beside_a_file_stands_what_describes_it(get, at, name, media_type):
+    answered = get(f"{at}/{name}")
+
+    assert answered.status_code == 200
+    assert answered.headers["Content-Type"] == f"{media_type}; charset=utf-8"
+    said = json.loads(answered.body)
+    columns = said["tableSchema"]["columns"] if "tableSchema" in said else said["$defs"]["record"]["properties"]
+    assert len(columns) == 2
+    head = get(f"{at}/{name}", "HEAD")
+    assert (head.body, head.headers["Etag"]) == (b"", answered.headers["Etag"])
+    assert get(f"{at}/{name}", **{"if-none-match": head.headers["Etag"]}).status_code == 304
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_csv_leads_to_its_metadata(get, method):
+    answered = get("/datasets/flights/versions/1/files/flights.csv", method)
+
+    assert answered.headers["Link"] == '<flights.csv-metadata.json>; rel="describedby"; type="application/csvm+json"'
+    assert "Link" not in get("/datasets/flights/versions/1/files/flights.json", method).headers
+
+
+def test_a_schema_names_itself_by_its_version(get):
+    said = json.loads(get("/datasets/flights/files/flights.schema.json").body)
+
+    assert said["$id"] == f"{PUBLIC_URL}/datasets/flights/versions/1/files/flights.schema.json"

@@ -5,7 +5,7 @@ import pytest
 from rdflib import RDF, RDFS, XSD, BNode, Literal, URIRef
 
 from chalicelib.catalog.check import check
-from chalicelib.catalog.entry import ADMS, DCAT, DCT, FOAF, SPDX, VCARD, render
+from chalicelib.catalog.entry import ADMS, DCAT, DCT, FOAF, SPDX, VCARD, FileFacts, render
 from chalicelib.catalog.rdf import Unwritable, read, typed
 from tests.unit.catalog.flights import IRI, definition, facts
 
@@ -64,6 +64,44 @@ def test_OD_34_the_checksum_is_SHA_256_as_hexBinary():
 
     assert graph.value(checksum, SPDX.algorithm) == URIRef("http://spdx.org/rdf/terms#checksumAlgorithm_sha256")
     assert graph.value(checksum, SPDX.checksumValue) == typed(facts().files[0].sha256, XSD.hexBinary)
+
+
+def test_every_format_and_its_gzip_variant_is_a_distribution_of_its_own():
+    def file(format, media_type, **more):
+        told = {"bytes": 1, "sha256": "00" * 32, "url": f"{IRI}/v/{format}", "access_url": f"{IRI}/f/{format}"}
+        return FileFacts(format=format, media_type=media_type, **told, **more)
+
+    files = [
+        file("csv", "text/csv", conforms_to=[f"{IRI}/versions/2/files/flights.csv-metadata.json"]),
+        file("csv", "text/csv", compress="application/gzip"),
+        file("csv-excel", "text/csv"),
+        file("geojson", "application/geo+json", conforms_to=["https://www.rfc-editor.org/rfc/rfc7946"]),
+        file("jsonl", "application/jsonl", conforms_to=[f"{IRI}/versions/2/files/flights.schema.json#/$defs/record"]),
+    ]
+    rendered = render(definition(), facts(files=files))
+
+    graph = read(rendered.ntriples)
+    assert check(rendered.ntriples, IRI).conforms
+    media = "https://www.iana.org/assignments/media-types/"
+    said = {
+        str(node).partition("#")[2]: [
+            str(value).removeprefix(media).removeprefix(f"{EU}file-type/") if value else None
+            for value in (graph.value(node, term) for term in (DCT["format"], DCAT.mediaType, DCAT.compressFormat))
+        ]
+        for node in graph.objects(DATASET, DCAT.distribution)
+    }
+    assert said == {
+        "csv": ["CSV", "text/csv", None],
+        "csv-gz": ["CSV", "text/csv", "application/gzip"],
+        "csv-excel": ["CSV", "text/csv", None],
+        "geojson": ["GEOJSON", "application/geo+json", None],
+        "jsonl": ["JSON", None, None],  # IANA has no application/jsonl, and DCAT-AP takes nothing else
+    }
+    assert {str(value) for value in graph.objects(None, DCT.conformsTo)} >= {
+        address for each in files for address in each.conforms_to
+    }
+    titles = {str(text) for text in graph.objects(URIRef(f"{IRI}#csv-gz"), DCT.title)}
+    assert "Flights from New York City in 2013 (CSV, gzip)" in titles
 
 
 def test_OD_15_times_are_UTC_with_Z_and_whole_seconds():
