@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import administering, applying, loading, operating, publishing, running, sources
+from . import administering, applying, loading, operating, publishing, refreshing, running, sources
 
 
 class Commands(click.Group):
@@ -35,6 +35,13 @@ class Commands(click.Group):
                 "apply": "Apply a folder of definitions with their schedules.",
                 "definition": "Put and get what a dataset is.",
                 "schedule": "Publish every day, week or month.",
+            },
+        ),
+        (
+            "Refresh tables elsewhere",
+            {
+                "refresh": "Start, enable and look at refreshes.",
+                "manifest": "Register what a refresh does.",
             },
         ),
         (
@@ -115,6 +122,7 @@ for command in (
     *operating.COMMANDS,
     *administering.COMMANDS,
     *sources.COMMANDS,
+    *refreshing.COMMANDS,
 ):
     _keep_examples(command)
     leaseway.add_command(command)

@@ -113,6 +113,18 @@ def drop_staging(dsn: str, table: str) -> None:
         connection.execute(f"set local lock_timeout = '{LOCK_WAIT}'; drop table if exists leaseway.{quoted(table)}")
 
 
+def column_faults(connection: psycopg.Connection, contract: Contract) -> Iterator[str]:
+    """The target's columns whose type doesn't take what the contract declares."""
+    names = _list(column.name for column in contract.columns)
+    described = connection.execute(f"select {names} from {_table(contract)} limit 0", binary=True).description
+    oids = [column.type_code for column in described or []]
+    rows = connection.execute("select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [oids])
+    types = {oid: (name, category) for oid, name, category in rows}
+    for column, oid in zip(contract.columns, oids, strict=True):
+        if not TYPES[column.type].takes(*types[oid]):
+            yield column.name
+
+
 class Target:
     """The target of one contract, for one claim."""
 
@@ -132,7 +144,7 @@ class Target:
         self._begins = BEGIN + (f"set local statement_timeout = '{statement_timeout}s'" if statement_timeout else "")
         self._contract = contract
         self._table = contract.target.table
-        self._target = ".".join(map(quoted, self._table.split(".")))
+        self._target = _table(contract)
         self._staging = f"leaseway.{quoted(staging)}"
         self._names = [column.name for column in contract.columns]
         self._fence = {"target": self._table, "fence": fence}
@@ -156,22 +168,10 @@ class Target:
         with self._transaction(held=False):
             if not self._one(SQL.find_fence_table)[0]:
                 self._connection.execute(SQL.make_fence_table)
-            self._check_columns()
+            for name in column_faults(self._connection, self._contract):
+                raise TargetError("target_changed", {"relation": self._table, "column": name})
             fence, applied = self._one(SQL.take_fence, **self._fence)
         return fence, applied
-
-    def _check_columns(self) -> None:
-        described = self._connection.execute(
-            f"select {_list(self._names)} from {self._target} limit 0", binary=True
-        ).description
-        oids = [column.type_code for column in described or []]
-        rows = self._connection.execute(
-            "select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [oids]
-        )
-        types = {oid: (name, category) for oid, name, category in rows}
-        for column, oid in zip(self._contract.columns, oids, strict=True):
-            if not TYPES[column.type].takes(*types[oid]):
-                raise TargetError("target_changed", {"relation": self._table, "column": column.name})
 
     # Staging
 
@@ -393,3 +393,7 @@ class Target:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(map(quoted, names))
+
+
+def _table(contract: Contract) -> str:
+    return ".".join(map(quoted, contract.target.table.split(".")))

@@ -41,8 +41,9 @@ create schema leaseway authorization leaseway_app;
 class Team:
     """Refreshes trees, and sees the target as its readers do."""
 
-    def __init__(self, office: Any, admin: psycopg.Connection):
+    def __init__(self, office: Any, admin: psycopg.Connection, secret: str):
         self.office = office
+        self.secret = secret
         self.db = office.db
         self.engine = office.engine
         self.clock = office.clock
@@ -88,9 +89,11 @@ def assemble(office: Any, dsn: str, admin: psycopg.Connection, monkeypatch: Any)
     from chalicelib.pipelines.refresh import removal, steps
 
     for module in (removal, steps):
-        monkeypatch.setattr(module, "context", lambda: pipelines.Context(office.engine.settings, office.db, office.engine))
+        monkeypatch.setattr(
+            module, "context", lambda: pipelines.Context(office.engine.settings, office.db, office.engine)
+        )
     office.point(LEASEWAY_SECRET_MART=dsn)
     admin.execute(TARGET)
     datasets.add_connection(office.db, "mart", "LEASEWAY_SECRET_MART")
     registry.enable(office.db, PACKAGE)
-    return Team(office, admin)
+    return Team(office, admin, dsn)

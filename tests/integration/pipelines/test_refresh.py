@@ -1,5 +1,47 @@
 """A refresh makes its targets as its manifest says, each in one piece, each once."""
 
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from chalicelib.datasets import registry as datasets
+from chalicelib.db import DatabaseAway
+from chalicelib.engine import LeaseLost, Refusal
+from chalicelib.pipelines.export.slots import take
+from chalicelib.pipelines.refresh import registry, steps
+from chalicelib.pipelines.refresh.target import Target, drop_staging
+
+from .conftest import CLOSED, Killed
+from .refreshing import CONTRACT
+
+PLANTED = "CANARY-a-name-of-somebody"
+
+
+def checks(**more):
+    return {"checks": more}
+
+
+def claim(team, job):
+    leased = team.engine.claim("work", job=job, ask=uuid4(), lease=timedelta(seconds=60))
+    assert leased is not None
+    return leased
+
+
+def other(name, **more):
+    """A second contract, into a table of its own."""
+    return {"name": name, "target": {"connection": "mart", "table": f"mart.{name}"}} | more
+
+
+def make(team, *tables):
+    for table in tables:
+        team.admin.execute(f"create table mart.{table} (id int primary key, species text)")
+        team.admin.execute(f"grant select, insert, update, delete on mart.{table} to leaseway_app")
+
+
+def outcomes(team, job):
+    return {name: (row["outcome"], row["code"]) for name, row in team.audits(job).items()}
+
 
 def test_the_target_becomes_what_the_source_is(team):
     team.register()
@@ -17,3 +59,523 @@ def test_the_target_becomes_what_the_source_is(team):
     assert all(check["passed"] for check in audit["checks"])
     assert team.admin.execute("select note from mart.trees where id < 3").fetchall() == [("kept",), ("kept",)]
     assert team.staging() == []
+
+
+def test_the_second_refresh_changes_only_what_differs(team):
+    team.register()
+    team.run()
+    team.admin.execute("truncate mart.history; update src.trees set name = 'felled' where id = 7")
+
+    done = team.run()
+
+    assert team.history() == [("UPDATE", 1)]
+    assert team.target() == team.source()
+    assert team.audits(done.id)["trees"]["updated"] == 1
+
+
+def test_a_merge_deletes_nothing_and_may_be_empty(team):
+    team.register({"mode": "merge"})
+    team.admin.execute("insert into mart.trees values (777, 'stays')")
+    first = team.run()
+    team.admin.execute("truncate src.trees")
+    second = team.run()
+
+    assert team.admin.execute("select count(*) from mart.trees").fetchone() == (101,)
+    assert [team.audits(job.id)["trees"]["deleted"] for job in (first, second)] == [0, 0]
+    assert second.status == "succeeded"
+
+
+def test_a_table_that_is_all_key_is_replaced_too(team):
+    team.register({"columns": [{"name": "id", "type": "integer"}]})
+    team.run()
+    assert team.admin.execute("select count(*), count(species) from mart.trees").fetchone() == (100, 0)
+
+
+def test_json_is_compared_as_it_is_written(team):
+    team.admin.execute("alter table src.trees add facts json default '{\"a\": 1}'")
+    team.admin.execute("alter table mart.trees add facts json")
+    team.register({"columns": [*CONTRACT["columns"], {"name": "facts", "type": "json"}]})
+    team.run()
+    assert team.audits(team.run().id)["trees"]["updated"] == 0
+
+
+# Checks
+
+
+@pytest.mark.parametrize(
+    ("declared", "change", "check", "found"),
+    [
+        ({"min_rows": 101}, "", "min_rows", 100),
+        ({}, "truncate src.trees", "min_rows", 0),
+        ({"max_rows": 99}, "", "max_rows", 100),
+        ({"not_null": ["species"]}, "update src.trees set name = null where id < 4", "not_null", 3),
+        ({"unique": [["species"]]}, "update src.trees set name = 'same' where id < 4", "unique", 3),
+        ({"accepted_values": {"species": ["tree 1", "it's"]}}, "", "accepted_values", 99),
+        (
+            {},
+            "alter table src.trees drop constraint trees_pkey; insert into src.trees values (7, 'again')",
+            "unique",
+            2,
+        ),
+    ],
+)
+def test_a_failed_check_leaves_the_target_as_it_was(team, declared, change, check, found):
+    team.admin.execute("insert into mart.trees values (1, 'as it was')")
+    team.register(checks(**declared))
+    team.admin.execute(change or "select 1")
+
+    failed = team.run()
+
+    assert (failed.code, failed.details["contract"], failed.details["found"]) == ("contract_failed", "trees", 1)
+    assert team.target() == [(1, "as it was")]
+    audit = team.audits(failed.id)["trees"]
+    assert (audit["outcome"], audit["code"], audit["inserted"]) == ("failed", "check_failed", 0)
+    [verdict] = [each for each in audit["checks"] if each["check"] == check and not each["passed"]]
+    assert found in (verdict.get("found"), verdict.get("rejected"))
+    team.office.run(45)
+    assert team.staging() == []
+
+
+def test_fewer_records_than_half_of_the_last_run_are_no_refresh_unless_the_contract_says_so(team):
+    team.register()
+    team.run()
+    team.admin.execute("delete from src.trees where id > 49")
+
+    failed = team.run()
+    assert failed.code == "contract_failed"
+    [verdict] = [each for each in team.audits(failed.id)["trees"]["checks"] if not each["passed"]]
+    assert verdict == {"check": "max_drop", "passed": False, "found": 49, "bound": 50}
+    assert len(team.target()) == 100
+
+    team.register(checks(max_drop=0.51))
+    assert team.run().status == "succeeded"
+    assert len(team.target()) == 49
+
+
+def test_rejected_records_are_counted_left_out_and_stored_nowhere(team):
+    rows = [(1, None), (2, PLANTED), (3, PLANTED), (4, "other")]
+    team.admin.execute("update src.trees set name = 'good'")
+    for id, name in rows:
+        team.admin.execute("update src.trees set name = %s where id = %s", [name, id])
+    team.register(checks(not_null=["species"], accepted_values={"species": ["good"]}, max_rejected=4))
+
+    done = team.run()
+
+    audit = team.audits(done.id)["trees"]
+    assert (done.status, audit["read"], audit["rejected"], audit["inserted"]) == ("succeeded", 100, 4, 96)
+    assert {name for _, name in team.target()} == {"good"}
+    for schema in ("engine", "refresh", "leaseway", "mart"):
+        tables = team.admin.execute(
+            "select oid::regclass::text from pg_class where relkind = 'r' and relnamespace::regnamespace::text = %s",
+            [schema],
+        ).fetchall()
+        for (table,) in tables:
+            assert PLANTED not in str(team.admin.execute(f"select t::text from {table} t").fetchall()), table
+
+
+@pytest.mark.parametrize(
+    ("newest", "status", "watermark"),
+    [
+        ("2026-03-02 08:00:00+00", "succeeded", "2026-03-02 08:00:00+00:00"),
+        ("2026-02-27 08:00:00+00", "failed", "2026-02-27 08:00:00+00:00"),
+        ("infinity", "failed", "None"),
+    ],
+)
+def test_the_newest_record_must_be_fresh(team, newest, status, watermark):
+    team.admin.execute(f"alter table src.trees add seen timestamptz default '{newest}'")
+    team.admin.execute("alter table mart.trees add seen timestamptz")
+    columns = [*CONTRACT["columns"], {"name": "seen", "type": "timestamptz"}]
+    team.register({"columns": columns, "checks": {"freshness": {"column": "seen", "max_age": "2 days"}}})
+
+    ended = team.run()
+
+    assert ended.status == status
+    assert str(team.audits(ended.id)["trees"]["watermark"]) == watermark
+
+
+# Several contracts
+
+
+def test_what_depends_on_a_failed_contract_is_skipped_and_the_rest_goes_on(team):
+    make(team, "parks", "roads", "streets")
+    team.register(
+        other("streets", depends_on=["roads"]),
+        other("roads", depends_on=["trees"]),
+        {"checks": {"min_rows": 1000}},
+        other("parks"),
+    )
+
+    failed = team.run()
+
+    assert (failed.code, failed.details["contract"], failed.details["found"]) == ("contract_failed", "trees", 1)
+    assert outcomes(team, failed.id) == {
+        "trees": ("failed", "check_failed"),
+        "roads": ("skipped", "dependency_failed"),
+        "streets": ("skipped", "dependency_failed"),
+        "parks": ("refreshed", None),
+    }
+    assert len(team.target("mart.parks")) == 100
+    assert team.target("mart.roads") == team.target("mart.streets") == []
+
+
+def test_a_contract_that_is_done_isnt_repeated_by_the_next_attempt(team, monkeypatch):
+    make(team, "parks")
+    team.register({}, other("parks", depends_on=["trees"]))
+    real, dead = steps._Refresh._refresh, []
+
+    def dies_at_the_second(self, contract, *arguments):
+        if contract.name == "parks" and not dead:
+            dead.append(contract.name)
+            raise Killed
+        real(self, contract, *arguments)
+
+    monkeypatch.setattr(steps._Refresh, "_refresh", dies_at_the_second)
+    done = team.run(minutes=4)
+
+    assert (done.status, done.attempts) == ("succeeded", 2)
+    assert team.history() == [("INSERT", 100)]
+    assert set(outcomes(team, done.id).values()) == {("refreshed", None)}
+
+
+def test_what_is_away_holds_up_its_own_contract_and_what_depends_on_it_and_spends_no_attempt(team):
+    make(team, "parks", "roads")
+    datasets.add_connection(team.db, "elsewhere", "LEASEWAY_SECRET_ELSEWHERE")
+    datasets.register_source(team.db, "away", "elsewhere", "src.trees", None)
+    team.office.point(LEASEWAY_SECRET_ELSEWHERE=CLOSED.replace("http", "postgresql"))
+    team.register({"source": "away"}, other("roads", depends_on=["trees"]), other("parks"))
+
+    waiting = team.run(minutes=3)
+
+    assert waiting.waiting_for.code == "source_unreachable"
+    assert outcomes(team, waiting.id) == {"parks": ("refreshed", None)}
+    team.office.point(LEASEWAY_SECRET_ELSEWHERE=team.secret)
+    team.office.run(15)
+    done = team.engine.status(waiting.id)
+    assert (done.status, done.attempts) == ("succeeded", 1)
+    assert len(team.target()) == len(team.target("mart.roads")) == 100
+
+
+def test_a_target_that_is_away_at_the_deadline_is_what_the_failure_names(team):
+    team.register()
+    team.office.point(LEASEWAY_SECRET_MART=CLOSED.replace("http", "postgresql"))
+    job = team.run(minutes=3).id
+    team.clock.advance("6 hours")
+    team.office.run(2)
+    failed = team.engine.status(job)
+    assert (failed.code, failed.details["waiting_for"]) == ("deadline_exceeded", "target_unreachable")
+
+
+def test_a_source_whose_slots_are_taken_is_waited_for(team, dsn):
+    team.register()
+    datasets.register_source(team.db, "others", "src", "src.trees", None)
+    job = team.refresh()
+    from chalicelib.pipelines.export import ExportSubject
+
+    subject = ExportSubject(key=uuid4(), dataset="trees", definition=1, source="trees", source_revision=1)
+    blocking = claim(team, team.engine.accept("export", subject).job.id)
+    take(blocking, "src")
+    team.engine.work("work", job=job, until=lambda: 900.0)
+    assert team.engine.job(job).waiting_for.code == "free_connection"
+    blocking.fail("cancelled", {})
+    team.office.run(2)
+    assert team.engine.job(job).status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "details"),
+    [
+        (
+            "alter table mart.trees drop column species",
+            "target_changed",
+            {"relation": "mart.trees", "sqlstate": "42703"},
+        ),
+        ("alter table mart.trees alter id type text", "target_changed", {"relation": "mart.trees", "column": "id"}),
+        ("drop schema leaseway", "target_changed", {"relation": "mart.trees", "sqlstate": "3F000"}),
+        ("revoke insert on mart.trees from leaseway_app", "target_denied", {}),
+        (
+            "alter table mart.trees add check (id < 50)",
+            "target_refused",
+            {"relation": "mart.trees", "sqlstate": "23514"},
+        ),
+        ("alter table mart.trees alter species type varchar(3)", "target_refused", {"sqlstate": "22001"}),
+        ("alter table src.trees drop column name", "source_changed", {"relation": "trees", "column": "name"}),
+        ("revoke select on src.trees from leaseway_app", "source_denied", {"relation": "trees"}),
+    ],
+)
+def test_whatever_stands_in_the_way_is_named_and_the_rest_goes_on(team, change, code, details):
+    make(team, "parks")
+    team.admin.execute(
+        "create view src.parks as select id, name from src.trees; grant select on src.parks to leaseway_app"
+    )
+    team.register()
+    team.admin.execute(change.replace("drop column name", "rename column name to called"))
+
+    failed = team.run()
+
+    audit = team.audits(failed.id)["trees"]
+    assert (failed.code, audit["code"]) == ("contract_failed", code)
+    assert details.items() <= audit["details"].items()
+    assert team.admin.execute("select count(*) from mart.trees").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("secret", "code"), [("", "unknown_secret"), ("postgresql://x@example.org/y?sslmode=disable", "bad_address")]
+)
+def test_an_address_that_cant_be_used_is_the_contracts_fault(team, secret, code):
+    team.register()
+    team.office.point(LEASEWAY_SECRET_MART=secret)
+    failed = team.run()
+    assert team.audits(failed.id)["trees"]["code"] == code
+
+
+# The fences
+
+
+def test_a_stale_worker_changes_nothing_in_the_target(team, monkeypatch):
+    """It has staged everything when it falls asleep; another one does the work; then it wakes up."""
+    team.register()
+    job = team.refresh()
+    asleep, real = [], Target.check
+
+    def falls_asleep(self, *arguments):
+        if not asleep:
+            asleep.append(self)
+            team.clock.advance("20 min")
+            team.engine.recover()
+            team.clock.advance("1 min")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Target, "check", real)
+                # The staging transaction of the first is over, its merge has begun: its fence is held.
+                self._connection.execute("rollback")
+                team.engine.work("work", job=job, until=lambda: 900.0)
+            self._begin()
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Target, "check", falls_asleep)
+    team.engine.work("work", job=job, until=lambda: 900.0)
+
+    assert team.engine.job(job).status == "succeeded"
+    assert team.history() == [("INSERT", 100)]
+
+
+def test_a_worker_whose_job_was_ended_meanwhile_changes_nothing_in_the_target(team, monkeypatch):
+    """Nobody has taken the target's fence: it is the job's own row that keeps it out."""
+    team.register()
+    job = team.refresh()
+    real = Target.settle
+
+    def too_late(self, applied):
+        real(self, applied)
+        team.clock.advance("31 hours")
+        team.engine.recover()
+
+    monkeypatch.setattr(Target, "settle", too_late)
+    team.engine.work("work", job=job, until=lambda: 900.0)
+
+    assert team.engine.status(job).code in ("deadline_exceeded", "attempts_exhausted")
+    assert team.target() == []
+    assert team.audits(job) == {}
+
+
+def test_a_lost_reply_to_the_targets_commit_is_read_back(team, monkeypatch):
+    team.register()
+    real, lost = Target.commit, []
+
+    def commits_unheard(self, patience):
+        real(self, patience)
+        if not lost:
+            lost.append(self)
+            raise steps.TargetError("target_unreachable", {"relation": "mart.trees"})
+
+    monkeypatch.setattr(Target, "commit", commits_unheard)
+    done = team.run(minutes=3)
+
+    assert (done.status, done.attempts) == ("succeeded", 1)
+    assert team.history() == [("INSERT", 100)]
+    assert team.audits(done.id)["trees"]["inserted"] == 100
+
+
+def test_a_newer_fence_at_the_target_than_the_database_can_give_is_told(team):
+    team.register()
+    team.run()
+    team.admin.execute("update leaseway.leaseway_fence set fence = 1000000")
+    failed = team.run()
+    assert team.audits(failed.id)["trees"]["code"] == "fence_regressed"
+
+
+def test_a_newer_fence_that_another_one_of_ours_has_is_a_lost_lease(team):
+    team.register()
+    team.run()
+    job = team.refresh()
+    leased = claim(team, job)
+    team.admin.execute("update leaseway.leaseway_fence set fence = %s", [leased.claim_id + 1])
+    with pytest.raises(LeaseLost):
+        steps.refresh_targets(leased)
+
+
+# Chunks
+
+
+def test_a_long_copy_goes_on_in_the_next_invocation_where_the_last_one_ended(team, monkeypatch):
+    team.admin.execute("alter table src.trees drop constraint trees_pkey; alter table src.trees alter id drop not null")
+    team.admin.execute("insert into src.trees values (null, 'no key'), (null, 'none either'), (10, 'again')")
+    team.register({"chunk_rows": 10, "checks": {"max_rejected": 4}})
+    job, calls = team.refresh(), []
+    real = Target.stage
+
+    def counted(self, batches, **more):
+        calls.append(team.engine.job(job).claim_id)
+        return real(self, batches, **more)
+
+    monkeypatch.setattr(Target, "stage", counted)
+    for _ in range(12):  # each invocation has time for a chunk
+        left = iter([900.0] * 9)
+        team.engine.work("work", job=job, until=lambda left=left: next(left, 10.0))
+    team.engine.work("work", job=job, until=lambda: 900.0)
+
+    done = team.engine.job(job)
+    assert (done.status, done.attempts) == ("succeeded", 1)
+    assert len(set(calls)) > 3
+    audit = team.audits(job)["trees"]
+    # 98 with keys of their own, ten twice, two without: the last four are rejected.
+    assert (audit["read"], audit["rejected"], audit["inserted"]) == (103, 4, 99)
+    assert [id for id, _ in team.target()] == [n for n in range(1, 101) if n != 10]
+
+
+def test_text_keys_are_chunked_in_one_order_whatever_the_servers_collation(team):
+    team.admin.execute("update src.trees set name = chr(64 + id % 60) || '''' || id")
+    team.admin.execute("alter table mart.trees drop constraint trees_pkey, add primary key (species)")
+    team.register({"chunk_rows": 7, "key": ["species"]})
+    done = team.run()
+    assert done.status == "succeeded"
+    assert team.target() == team.source()
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 1000])
+def test_a_contract_that_a_whole_invocation_isnt_enough_for_fails_with_the_remedy(team, chunk_rows):
+    team.register({"chunk_rows": chunk_rows})
+    job = team.refresh()
+    left = iter([900.0] * 6)
+    team.engine.work("work", job=job, until=lambda: next(left, 10.0))
+    team.office.run(1)
+    assert team.audits(job)["trees"]["code"] == "outlasts_invocation"
+
+
+def test_a_contract_that_comes_late_in_an_invocation_is_left_to_the_next_one(team):
+    make(team, "parks")
+    team.register({}, other("parks", depends_on=["trees"]))
+    job = team.refresh()
+    real = registry.add_audit
+    left = [900.0]
+    with pytest.MonkeyPatch.context() as patch:
+
+        def slow(*arguments, **more):
+            left[0] = 10.0
+            real(*arguments, **more)
+
+        patch.setattr(registry, "add_audit", slow)
+        team.engine.work("work", job=job, until=lambda: left[0])
+    assert outcomes(team, job) == {"trees": ("refreshed", None)}
+    assert team.engine.job(job).status == "running"
+    team.office.run(1)
+    assert team.engine.job(job).status == "succeeded"
+
+
+# Stopping
+
+
+def test_a_cancelled_refresh_stops_before_its_next_contract(team, monkeypatch):
+    make(team, "parks")
+    team.register({}, other("parks", depends_on=["trees"]))
+    real = registry.add_audit
+
+    def cancelled(*arguments, **more):
+        real(*arguments, **more)
+        cancelling.append(arguments)
+
+    cancelling: list = []
+    monkeypatch.setattr(registry, "add_audit", cancelled)
+    beat = steps._Refresh._at_a_boundary
+
+    def boundary(self):
+        if cancelling:
+            team.engine.cancel(job)
+        beat(self)
+
+    monkeypatch.setattr(steps._Refresh, "_at_a_boundary", boundary)
+    job = team.refresh()
+    team.office.work()
+
+    assert team.engine.status(job).code == "cancelled"
+    assert outcomes(team, job) == {"trees": ("refreshed", None)}
+    assert team.target("mart.parks") == []
+
+
+def test_a_refresh_that_is_switched_off_meanwhile_ends_before_its_next_contract(team):
+    team.register()
+    job = team.refresh()
+    registry.disable(team.db)
+    team.office.work()
+    assert team.engine.status(job).code == "not_enabled"
+    assert team.target() == []
+
+
+# What isn't accepted
+
+
+def test_it_is_refused_while_it_is_switched_off_or_has_no_manifest(team):
+    with pytest.raises(Refusal) as refused:
+        team.refresh()
+    assert refused.value.code == "no_manifest"
+    registry.disable(team.db)
+    with pytest.raises(Refusal) as refused:
+        team.refresh()
+    assert refused.value.code == "not_enabled"
+
+
+def test_a_schedule_starts_it_as_the_newest_manifest_says(team):
+    from chalicelib.engine import Cadence
+
+    team.register()
+    team.register(checks(min_rows=2))
+    team.engine.set_schedule("refresh", "refresh", {}, Cadence("day", "02:00", "UTC"))
+    team.clock.advance("1 day")
+    team.office.run(1)
+    [done] = team.engine.jobs(pipeline="refresh")
+    assert (done.status, done.subject) == ("succeeded", {"manifest": 2})
+
+
+def test_its_record_and_audit_outlive_the_retention(team):
+    team.register()
+    done = team.run()
+    team.clock.advance("400 days")
+    team.office.clean_up()
+    assert team.engine.job(done.id).status == "succeeded"
+    assert team.audits(done.id)
+
+
+# Staging
+
+
+def test_only_a_staging_table_of_ours_is_dropped(team, dsn):
+    with pytest.raises(ValueError, match="trees"):
+        drop_staging(dsn, "trees")
+
+
+def test_a_crash_of_our_own_database_after_the_targets_commit_is_read_back(team, monkeypatch):
+    team.register()
+    real, away = registry.add_audit, []
+
+    def unheard(*arguments, **more):
+        if not away:
+            away.append(1)
+            raise DatabaseAway
+        real(*arguments, **more)
+
+    monkeypatch.setattr(registry, "add_audit", unheard)
+    job = team.refresh()
+    with pytest.raises(DatabaseAway):
+        team.engine.work("work", job=job, until=lambda: 900.0)
+    assert len(team.target()) == 100
+    team.office.run(4)
+    assert (team.engine.job(job).status, team.history()) == ("succeeded", [("INSERT", 100)])

@@ -1,0 +1,287 @@
+"""Refreshes: the manifest, which is registered beside the database, and everything else over HTTP."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import click
+
+from . import show
+from .local import administer, remote
+from .publishing import machine
+from .remote import Refused
+from .yaml_files import Faulty, YamlFile, read
+
+
+@click.group()
+def manifest() -> None:
+    """The manifest of refreshes: which tables are made from which sources, and what must hold. Immutable, numbered.
+
+    Examples:
+      leaseway manifest check refresh.yaml
+      leaseway manifest register refresh.yaml
+      leaseway manifest list
+      leaseway manifest show 3
+    """
+
+
+@manifest.command("register")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def manifest_register(file: Path) -> None:
+    """Register FILE as the next version of the manifest; a refresh that runs keeps its own.
+
+    Each source's revision is pinned with it. All faults are told at once, with line and column. The same content again
+    is the same version.
+
+    Example:
+      leaseway manifest register refresh.yaml
+    """
+    from chalicelib.pipelines.refresh import registry
+
+    found, made = _read(file)
+    _, database = administer()
+    version, created = _faults_of(found, lambda: registry.register(database, made))
+    click.echo(
+        f"The manifest is at version {version}{'' if created else ', as it was'}: {len(made.contracts)} contracts."
+    )
+
+
+@manifest.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def manifest_check(file: Path) -> None:
+    """Look at everything that FILE names, from here: sources, targets, columns, rights. Nothing is changed anywhere.
+
+    The connections' secrets must be set here as they are for the functions. Exit code 1 on a finding.
+
+    Example:
+      leaseway manifest check refresh.yaml
+    """
+    from chalicelib.pipelines.refresh import registry
+    from chalicelib.pipelines.refresh.looking import look
+
+    found, made = _read(file)
+    _, database = administer()
+    pinned = _faults_of(found, lambda: registry.pin_sources(database, made))
+    findings = [(contract.name, finding) for contract in pinned.in_order() for finding in look(database, contract)]
+    for name, finding in findings:
+        click.echo(f"! {name}: {finding}")
+    if findings:
+        raise click.exceptions.Exit(1)
+    click.echo("Nothing to mend.")
+
+
+@manifest.command("list")
+@machine
+def manifest_list(machine: bool) -> None:
+    """List the versions of the manifest, newest first."""
+    from chalicelib.pipelines.refresh import registry
+
+    _, database = administer()
+    found = registry.manifests(database)
+    if machine:
+        show.as_json(found)
+        return
+    show.table(
+        ("version", "contracts", "registered", "sha256"),
+        [(m["version"], m["contracts"], show.moment(m["registered_at"].isoformat()), m["sha256"]) for m in found],
+        "There is no manifest. `leaseway manifest register FILE` registers one.",
+    )
+
+
+@manifest.command("show")
+@click.argument("version", type=click.IntRange(1), required=False)
+def manifest_show(version: int | None) -> None:
+    """Print VERSION of the manifest, or the newest one, in its one canonical spelling."""
+    from chalicelib.pipelines.refresh import registry
+
+    _, database = administer()
+    found = registry.manifest(database, version)
+    if found is None:
+        raise Refused("There is no such version: see `leaseway manifest list`.")
+    show.as_json(found["body"])
+
+
+def _read(file: Path) -> Any:
+    """The file, and the manifest that it holds; Faulty with every fault at its place."""
+    from chalicelib.pipelines.refresh.manifest import Manifest
+
+    found = read(file)
+    return found, _faults_of(found, lambda: Manifest.parse(found.content))
+
+
+def _faults_of(file: YamlFile, act: Any) -> Any:
+    from chalicelib.datasets import Invalid
+
+    try:
+        return act()
+    except Invalid as invalid:
+        raise Faulty([file.fault(*fault) for fault in invalid.faults]) from None
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def refresh(ctx: click.Context) -> None:
+    """Refresh every target of the manifest; without a command: start.
+
+    Examples:
+      leaseway refresh enable --rollback 8c1f…
+      leaseway refresh start --wait
+      leaseway refresh status
+      leaseway refresh history
+      leaseway refresh disable
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(refresh_start, wait=False, machine=False)
+
+
+@refresh.command("start")
+@click.option("--wait", is_flag=True, help="Show progress until it has ended; a failure exits with 1.")
+@machine
+def refresh_start(wait: bool, machine: bool) -> None:
+    """Refresh every target as the newest manifest says; where a refresh is active, it is that one.
+
+    Examples:
+      leaseway refresh
+      leaseway refresh start --wait
+    """
+    server = remote()
+    answer = server.ask("POST", "/refreshes", json={}, idempotency_key=str(uuid4()))
+    status = answer.json()
+    if not wait:
+        if machine:
+            show.as_json(status)
+            return
+        click.echo(f"Accepted as job {status['id']}: {show.doing(status)}")
+        click.echo("Look with `leaseway refresh status`.")
+        return
+    try:
+        show.watch(server.follow(answer.headers["Location"]), quiet=machine)
+    finally:
+        found = server.get(answer.headers["Location"])
+        show.as_json(found) if machine else _show_contracts(found)
+
+
+@refresh.command("status")
+@click.argument("job", type=click.UUID, required=False)
+@machine
+def refresh_status(job: UUID | None, machine: bool) -> None:
+    """Say how fresh each target is, and what became of the last refresh, or of JOB.
+
+    Examples:
+      leaseway refresh status
+      leaseway refresh status 019ad0c2-…
+    """
+    server = remote()
+    if job is not None:
+        found = server.get(f"/refreshes/{job}")
+        show.as_json(found) if machine else _show_contracts(found)
+        return
+    document = server.get("/refreshes", limit=1)
+    if machine:
+        show.as_json(document)
+        return
+    version = document["manifest"] and document["manifest"]["version"]
+    enabled = f"since {show.moment(document['enabled_at'])}" if document["enabled"] else "no: `leaseway refresh enable`"
+    last = document["refreshes"][0] if document["refreshes"] else None
+    show.facts(
+        [
+            ("enabled", enabled),
+            ("back to", document["rollback"]),
+            ("manifest", f"version {version}" if version else "none: `leaseway manifest register`"),
+            ("last refresh", last and f"{last['id']}, {show.doing(last)}"),
+            ("failure", show.failure(last) if last and last["failure"] else None),
+        ]
+    )
+    click.echo()
+    show.table(
+        ("target", "records", "refreshed", "newest record", "last run"),
+        [
+            (
+                target["target"],
+                show.amount(target["records"]),
+                show.moment(target["refreshed_at"]),
+                show.moment(target["watermark"]),
+                target["last"] and _outcome(target["last"]),
+            )
+            for target in document["targets"]
+        ],
+        "There are no targets.",
+    )
+
+
+@refresh.command("history")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True)
+@machine
+def refresh_history(limit: int, machine: bool) -> None:
+    """List the refreshes, newest first."""
+    found = remote().get("/refreshes", limit=limit)["refreshes"]
+    if machine:
+        show.as_json(found)
+        return
+    show.table(
+        ("refresh", "manifest", "status", "accepted", "finished", "why"),
+        [
+            (
+                each["id"],
+                each["manifest"],
+                each["status"],
+                show.moment(each["accepted_at"]),
+                show.moment(each["finished_at"]),
+                show.failure(each) if each["failure"] else None,
+            )
+            for each in found
+        ],
+        "There are no refreshes.",
+    )
+
+
+@refresh.command("enable")
+@click.option("--rollback", required=True, metavar="SHA-256", help="The package to go back to.")
+def refresh_enable(rollback: str) -> None:
+    """Enable refreshes, with the package to go back to: its zip must be kept in the deployment bucket.
+
+    Who did it, and when, stands in the record of operators' acts.
+
+    Example:
+      leaseway refresh enable --rollback 8c1f…
+    """
+    remote().ask("PUT", "/internal/refresh", json={"rollback": rollback})
+    click.echo(f"Refreshes are enabled; the package to go back to is {rollback}.")
+
+
+@refresh.command("disable")
+def refresh_disable() -> None:
+    """Disable refreshes: none is accepted, and the one that runs ends before its next contract."""
+    remote().ask("DELETE", "/internal/refresh")
+    click.echo("Refreshes are disabled.")
+
+
+def _outcome(run: dict[str, Any]) -> str:
+    code = run.get("failure") and run["failure"]["code"]
+    return f"{run['outcome']}{f': {code}' if code else ''}"
+
+
+def _show_contracts(document: dict[str, Any]) -> None:
+    """What became of each contract of a refresh, and the checks that weren't met."""
+    show.table(
+        ("contract", "target", "outcome", "read", "inserted", "updated", "deleted", "rejected", "seconds"),
+        [
+            (
+                contract["contract"],
+                contract["target"],
+                _outcome(contract),
+                *(show.amount(number) for number in (contract.get("rows") or dict.fromkeys("riudx")).values()),
+                contract.get("seconds"),
+            )
+            for contract in document["contracts"]
+        ],
+        "It has no contracts.",
+    )
+    for contract in document["contracts"]:
+        for check in contract.get("checks") or ():
+            if not check["passed"]:
+                said = show.details({name: value for name, value in check.items() if name not in ("check", "passed")})
+                click.echo(f"! {contract['contract']}: {check['check']} ({said})")
+
+
+COMMANDS = (manifest, refresh)

@@ -1,0 +1,59 @@
+"""A contract looked at before it is registered: its source and its target are reached, and nothing is changed."""
+
+import re
+from collections.abc import Iterator
+
+from chalicelib.codes import sentence
+from chalicelib.datasets import registry as datasets
+from chalicelib.db import Database, Row
+from chalicelib.engine import PermanentFailure
+from chalicelib.exports.errors import SourceError
+from chalicelib.exports.formats import Column
+from chalicelib.exports.relation import SILENCE, Relation, reach, snapshot
+from chalicelib.pipelines.addresses import address
+
+from .manifest import Contract
+from .target import SQL, TargetError, blaming_target, column_faults
+
+
+def look(db: Database, contract: Contract) -> Iterator[str]:
+    """What a refresh of this contract would stumble over, each a sentence."""
+    source = datasets.source(db, contract.source, contract.source_revision)
+    target = datasets.connection(db, contract.target.connection)
+    assert source is not None  # they were looked up when the sources were pinned
+    assert target is not None
+    for findings in (_source(db, contract, source), _target(contract, target)):
+        try:
+            yield from findings
+        except (PermanentFailure, SourceError, TargetError) as error:
+            said = ", ".join(f"{name} {value}" for name, value in error.details.items())
+            yield f"{sentence(error.code)} [{error.code}{f': {said}' if said else ''}]"
+
+
+def _source(db: Database, contract: Contract, source: Row) -> Iterator[str]:
+    connection = datasets.connection(db, source["connection"])
+    assert connection is not None  # a foreign key holds it
+    columns = [Column(column.name, column.type, column.source_name or column.name) for column in contract.columns]
+    relation = Relation(address(connection), source["relation"], source["query"], columns, name=source["name"])
+    with snapshot(relation):
+        yield from ()
+
+
+def _target(contract: Contract, connection: Row) -> Iterator[str]:
+    table = contract.target.table
+    with blaming_target(table), reach(address(connection)) as reached:
+        reached.patience = SILENCE
+        for column in column_faults(reached, contract):
+            yield f"{table}.{column} has a type that doesn't take what the contract declares."
+        wanted = {"table": table, "key": sorted(contract.key), "replaces": contract.mode == "replace"}
+        found = reached.execute(SQL.look_at_target, wanted).fetchone()
+        assert found is not None
+        lacking, has_schema, may_create, has_key = found
+        if lacking:
+            yield f"The login lacks {', '.join(re.findall('[A-Z]+', lacking))} on {table}: GRANT it."
+        if not has_schema:
+            yield "There is no schema leaseway there: CREATE SCHEMA leaseway AUTHORIZATION the login."
+        elif not may_create:
+            yield "The login may not CREATE in the schema leaseway there: make it its own."
+        if not has_key:
+            yield f"{table} has no unique index on the contract's key: without one every merge reads all of it."
