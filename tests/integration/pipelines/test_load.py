@@ -535,7 +535,7 @@ def test_however_a_load_ends_its_payload_and_its_upload_are_gone(office, owner, 
     end(office, owner, job)
 
     assert failed(office, job)[0] == code
-    assert office.db.run("select from engine.job where request is not null") == []
+    assert office.db.run("select id from engine.job where request is not null") == []
     assert [row["status"] for row in office.db.run("select status from engine.ledger where kind = 'upload'")] in (
         ["garbage"],
         [],
@@ -552,7 +552,7 @@ def test_rows_that_do_not_fit_refuse_the_load_and_leave_nothing(office, owner):
         "invalid_rows",
         [{"row": 2, "column": "id", "reason": "not_integer", "value": "CANARY"}],
     )
-    assert office.db.run("select from engine.job") == office.db.run("select from engine.idempotency") == []
+    assert office.db.run("select id from engine.job") == office.db.run("select key from engine.idempotency") == []
 
 
 def test_the_names_of_the_store_are_never_more_than_names(office, owner):

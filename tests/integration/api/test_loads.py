@@ -1,0 +1,249 @@
+"""Loads over HTTP: what is taken, what is refused and how it is told, and whose business it is."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from chalicelib import pipelines
+from chalicelib.api.openapi import LoadStatus, ProblemDocument
+from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, steps
+from chalicelib.security import create_token
+
+from .seeding import call, define, problem, register_source, tokens, written
+
+LOADS = "/datasets/flights/loads"
+ROWS = [{"year": 2013, "origin": "JFK"}, {"year": 2014, "origin": None}]
+COLUMNS = [{"name": "year", "type": "integer"}, {"name": "origin", "type": "text"}]
+
+
+@pytest.fixture
+def who(database, app, environment):
+    """Tokens; a dataset that takes loads."""
+    environment.setattr(steps, "context", pipelines.context)
+    register_source(database)
+    define(database, columns=COLUMNS, key=["year"])
+    return tokens(database) | {"other": create_token(database, "other@example.org", "publisher")}
+
+
+@pytest.fixture
+def load(http, who):
+    """Load as the publisher, with a key."""
+
+    def ask(body=None, query="", token="publisher", key="a-key", media_type="application/json"):
+        headers = {"content_type": media_type} | ({"idempotency_key": key} if key else {})
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        return call(http, "POST", LOADS + query, who[token], content, **headers)
+
+    return ask
+
+
+def test_a_load_is_accepted_done_and_told_to_its_owner_alone(http, engine, who, load):
+    answered = load(ROWS)
+    assert answered.status_code == 202
+    location = answered.headers["Location"]
+    status = json.loads(answered.body)
+    assert location == f"http://localhost:4000/loads/{status['id']}"
+    assert (status["status"], status["counts"], answered.headers["Retry-After"]) == ("queued", None, "2")
+    assert status["links"]["self"] == location
+    engine.work("work", job=None, until=lambda: 300.0)
+
+    path = urlsplit(location).path
+    done = LoadStatus.model_validate_json(call(http, "GET", path, who["publisher"]).body)
+    assert (done.status, done.state) == ("succeeded", "LOADED")
+    assert done.counts.model_dump() == {"rows": 2, "inserted": 2, "updated": 0, "deleted": 0}
+    for stranger in ("other", "operator", "reader", "outside"):
+        problem(call(http, "GET", path, who[stranger]), 404, "not_found")
+        problem(call(http, "DELETE", path, who[stranger]), 403 if stranger == "reader" else 404)
+    assert b"counts" in call(http, "GET", f"/internal/jobs/{status['id']}", who["operator"]).body
+
+
+def test_another_token_of_the_same_owner_sees_it_until_it_reaches_the_dataset_no_more(http, database, who, load):
+    path = urlsplit(load(ROWS).headers["Location"]).path
+
+    for role, pattern, status in (("reader", "*", 200), ("publisher", "fl*", 200), ("publisher", "roads-*", 404)):
+        token = create_token(database, "publisher@example.org", role, pattern)
+        assert call(http, "GET", path, token).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "query"),
+    [
+        ("application/json", b' [ {"year": 2013, "origin": "JFK"} ,{"year":2014}\n] ', ""),
+        ("application/jsonl", b'{"year": 2013, "origin": "JFK"}\n{"year": 2014}\n', ""),
+        ("application/x-ndjson; charset=utf-8", b'{"year": 2013, "origin": "JFK"}\n{"year": 2014}', ""),
+        ("text/csv", b"year,origin\n2013,JFK\n2014,\n", ""),
+        (
+            "text/csv; charset=UTF-8",
+            b"\xef\xbb\xbf!\norigin;year\n'JFK';2013\n-;2014\n",
+            "?delimiter=%3B&quote='&null=-&skip=1",
+        ),
+    ],
+)
+def test_rows_come_as_json_json_lines_or_csv(database, load, media_type, body, query):
+    answered = load(body, query, media_type=media_type)
+
+    assert answered.status_code == 202, answered.body
+    [row] = database.run("select request->'rows' as rows from engine.job")
+    assert row["rows"] == [["2013", "JFK"], ["2014", None]]
+
+
+def test_the_same_key_is_the_same_load_and_something_else_under_it_is_refused(http, database, who, load):
+    first = json.loads(load(ROWS).body)["id"]
+
+    assert json.loads(load(ROWS).body)["id"] == first
+    for another in (load(ROWS[:1]), load(ROWS, "?mode=replace")):
+        problem(another, 409, "idempotency_mismatch", "Idempotency-Key")
+    assert json.loads(load(ROWS, key="another").body)["id"] != first
+    assert json.loads(load(ROWS, token="other").body)["id"] != first  # everybody has keys of his own
+    assert database.run("select count(*) as jobs from engine.job") == [{"jobs": 3}]
+    # In this order: the second waits for the first.
+    waiting = database.run("select held_back from engine.job order by order_number")
+    assert [row["held_back"] for row in waiting] == [False, True, True]
+
+
+def test_rows_that_do_not_fit_are_named_to_their_sender_and_nothing_is_kept(database, load):
+    before = written(database)
+    rows = [{"year": "CANARY" * 40, "origin": n} for n in range(150)]
+    refused = problem(load([*ROWS, *rows, {"origin": "x"}, ROWS[0]]), 422, "invalid_rows")
+
+    assert refused["records"] == 152
+    assert len(refused["rows"]) == 100
+    assert refused["rows"][0] == {"row": 3, "column": "year", "reason": "not_integer", "value": ("CANARY" * 40)[:100]}
+    ProblemDocument.model_validate(refused)
+    refused = problem(load([*ROWS, {"origin": "x"}, ROWS[0]]), 422, "invalid_rows")
+    assert refused["rows"] == [
+        {"row": 3, "column": "year", "reason": "missing"},
+        {"row": 4, "column": "year", "reason": "key_twice", "value": "2013"},
+    ]
+    assert written(database) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "query", "status", "code", "field"),
+    [
+        (b"[]", "application/json", "", 422, "no_rows", None),
+        (b'[{"year": 1, "when": 2}]', "application/json", "", 422, "unknown_column", "when"),
+        (b"origin\nJFK\n", "text/csv", "", 422, "missing_column", "year"),
+        (b"year,origin\n1,x,y\n", "text/csv", "", 422, "unreadable_rows", None),
+        (b"", "text/csv", "", 422, "unreadable_rows", None),
+        (b'{"year": 1}', "application/json", "", 422, "unreadable_rows", None),
+        (b'[{"year": 1}', "application/json", "", 422, "unreadable_rows", None),
+        (b'[{"year": NaN}]', "application/json", "", 422, "unreadable_rows", None),
+        (b'[{"year": 1} {"year": 2}]', "application/json", "", 422, "unreadable_rows", None),
+        (b'[{"year": 1}] 2', "application/json", "", 422, "unreadable_rows", None),
+        (b'[{"year": 1}, 2]', "application/json", "", 422, "unreadable_rows", None),
+        (b'[{"year": 1}, }]', "application/json", "", 422, "unreadable_rows", None),
+        (b"\xff[]", "application/json", "", 422, "unreadable_rows", None),
+        (b"year\n1\n", "application/xml", "", 415, "unsupported_media_type", None),
+        (b"year\n1\n", "text/csv; charset=latin1", "", 415, "unsupported_media_type", None),
+        (b"year\n1\n", "text/csv", "?mode=append", 400, "bad_parameter", "mode"),
+        (b"year\n1\n", "text/csv", "?delimiter=%3B%3B", 400, "bad_parameter", "delimiter"),
+        (b"year\n1\n", "text/csv", "?delimiter=%0A", 400, "bad_parameter", "delimiter"),
+        (b"year\n1\n", "text/csv", "?delimiter=x&quote=x", 400, "bad_parameter", "delimiter"),
+        (b"year\n1\n", "text/csv", "?date=DD.MM.YY", 400, "bad_parameter", "date"),
+        (b"year\n1\n", "text/csv", "?date=DDaMM.YYYY", 400, "bad_parameter", "date"),
+        (b"year\n1\n", "text/csv", "?decimal=x", 400, "bad_parameter", "decimal"),
+        (b"year\n1\n", "text/csv", "?skip=-1", 400, "bad_parameter", "skip"),
+        (b"year\n1\n", "text/csv", "?encoding=windows-1252", 400, "bad_parameter", "encoding"),
+        (b"year\n1\n", "text/csv", "?format=csv", 400, "bad_parameter", "format"),
+        (b"[]", "application/json", "?delimiter=x", 400, "bad_parameter", "delimiter"),
+        (b"", "text/csv", "?upload=1", 400, "bad_parameter", "upload"),
+        (b"", "text/csv", "?upload=00000000-0000-0000-0000-000000000000", 400, "bad_parameter", "format"),
+        (b"", "", "?upload=00000000-0000-0000-0000-000000000000&format=csv", 422, "unknown_upload", "upload"),
+        (b"x", "", "?upload=00000000-0000-0000-0000-000000000000&format=csv", 400, "bad_request", None),
+        (b"x" * (MAX_INLINE + 1), "text/csv", "", 413, "payload_too_large", None),
+    ],
+)
+def test_what_is_not_meant_is_refused_and_leaves_nothing(database, load, body, media_type, query, status, code, field):
+    before = written(database)
+
+    refused = problem(load(body, query, media_type=media_type), status, code, field)
+
+    assert refused["detail"]
+    assert written(database) == before
+
+
+def test_a_body_that_is_no_base64_is_refused(app, who):
+    from chalice.app import Request
+
+    from chalicelib.api.loads import _body
+    from chalicelib.api.problems import Problem
+
+    class Broken(Request):
+        def __init__(self):
+            pass
+
+        @property
+        def raw_body(self):
+            raise ValueError("CANARY")
+
+    with pytest.raises(Problem) as refused:
+        _body(Broken())
+    assert refused.value.code == "bad_request"
+
+
+def test_three_megabytes_are_taken(database, load):
+    content = b"year,origin\n" + b"".join(b"%d,%s\n" % (n, b"x" * 93) for n in range(40_000))
+    content = content[: content.rindex(b"\n", 0, MAX_INLINE) + 1]
+    assert MAX_INLINE - 100 < len(content) <= MAX_INLINE
+
+    assert load(content, media_type="text/csv").status_code == 202
+
+
+def test_a_load_needs_a_key_and_a_dataset_that_takes_it(database, load):
+    problem(load(ROWS, key=None), 400, "bad_request", "Idempotency-Key")
+    problem(load(ROWS, key="ü"), 400, "bad_request", "Idempotency-Key")
+    define(database, columns=COLUMNS)
+    problem(load(ROWS), 409, "takes_no_loads", "key")
+
+
+def test_an_owner_cancels_his_load(http, engine, who, load):
+    path = urlsplit(load(ROWS).headers["Location"]).path
+    cancelled = json.loads(call(http, "DELETE", path, who["publisher"]).body)
+    assert (cancelled["state"], cancelled["failure"]["code"], cancelled["counts"]) == ("FAILED", "cancelled", None)
+    requeued = call(http, "POST", f"/internal/failures/{cancelled['id']}/requeue", who["operator"])
+    problem(requeued, 409, "payload_erased")
+    path = urlsplit(load(ROWS, key="b").headers["Location"]).path
+    engine.work("work", job=None, until=lambda: 300.0)
+    problem(call(http, "DELETE", path, who["publisher"]), 409, "conflict")
+
+
+def test_an_owned_load_is_told_at_its_next_heartbeat(http, engine, who, load):
+    from datetime import timedelta
+    from uuid import uuid4
+
+    answered = load(ROWS)
+    leased = engine.claim("work", job=None, ask=uuid4(), lease=timedelta(seconds=60))
+
+    told = call(http, "DELETE", urlsplit(answered.headers["Location"]).path, who["publisher"])
+    assert (told.status_code, leased.state) == (202, "LOAD")
+
+
+def test_an_upload_has_an_address_of_its_own_for_so_many_bytes(http, database, who, load):
+    answered = call(http, "POST", f"{LOADS}/uploads", who["publisher"], {"bytes": 12})
+    assert answered.status_code == 201
+    upload = json.loads(answered.body)
+    address = urlsplit(upload["url"])
+    signed = parse_qs(address.query)
+
+    assert upload["url"].startswith("http://localhost:4001/leaseway-files/uploads/")
+    assert address.path.endswith(upload["id"])
+    assert "content-length" in signed["X-Amz-SignedHeaders"][0]
+    assert signed["X-Amz-Expires"] == ["900"]
+    assert (upload["method"], upload["bytes"], upload["expires_at"]) == ("PUT", 12, "2026-03-03T09:00:00.000Z")
+    for stranger, status in (("other", 422), ("publisher", 202)):
+        assert load(None, f"?upload={upload['id']}&format=csv", stranger).status_code == status
+    [job] = database.run("select request from engine.job")
+    assert (job["request"]["upload"], job["request"]["rows"]) == (upload["id"], None)
+
+
+@pytest.mark.parametrize("size", [0, MAX_UPLOAD + 1, "12", None, 1.5])
+def test_an_upload_says_its_size(http, who, size):
+    problem(call(http, "POST", f"{LOADS}/uploads", who["publisher"], {"bytes": size}), 400, "bad_json", "bytes")
+
+
+def test_what_is_no_load_is_not_found(http, engine, who):
+    publication = pipelines.publish(engine, "flights").id
+    for job in (publication, "1", "00000000-0000-7000-8000-000000000000"):
+        problem(call(http, "GET", f"/loads/{job}", who["operator"]), 404, "not_found")
