@@ -44,9 +44,13 @@ class Mishap:
     where: str
     kind: str
     left: int | None
+    after: int
 
     def strikes(self, where: str) -> bool:
         if self.where != where or self.left == 0:
+            return False
+        if self.after:
+            self.after -= 1
             return False
         self.left = None if self.left is None else self.left - 1
         return True
@@ -72,9 +76,9 @@ class DataService:
     url: str = ""
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    def misbehave(self, where: str, kind: str, times: int | None = 1) -> None:
-        """At the next requests of that kind (start, look, file, delete, fence); None: for ever."""
-        self.mishaps.append(Mishap(where, kind, times))
+    def misbehave(self, where: str, kind: str, times: int | None = 1, *, after: int = 0) -> None:
+        """At the next requests of that kind (start, look, file, delete, fence), ``after`` some; None: for ever."""
+        self.mishaps.append(Mishap(where, kind, times, after))
 
     def behave(self) -> None:
         self.mishaps.clear()
@@ -208,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
             case "lost reply":
                 return self._hang_up()
             case "lost export":
-                service.exports.pop(self._key())
+                service.exports.pop(self._key(), None)
                 return self._send(status, answer)
             case "another checksum":  # it makes the export anew, and says nothing
                 service.exports[self._key()].edition += 1
