@@ -1,0 +1,148 @@
+"""T28: canaries in payload, principal, key, SQL and exceptions are nowhere afterwards, however a load ended.
+
+What a load has written into its store is data and stands there; that is the one table that isn't looked at.
+"""
+
+import json
+import logging
+
+import boto3
+import psycopg
+import pytest
+from chalice import Chalice
+from chalice.test import Client
+
+from chalicelib import api, pipelines
+from chalicelib.api import files
+from chalicelib.cli import show
+from chalicelib.pipelines.load import steps
+from chalicelib.security import create_token
+from tests.integration.pipelines.conftest import BUCKET, Killed
+from tests.integration.pipelines.loading import made, uploads
+
+CANARY = "CANARY-7f3a"
+PRINCIPAL = f"{CANARY}@example.org"
+KEY = f"{CANARY}-key"
+
+
+@pytest.fixture
+def http(office, monkeypatch):
+    """The API over the office's own database; a token whose principal is a canary."""
+    monkeypatch.setenv("LEASEWAY_FILES_ACCESS_KEY_ID", "signer")
+    monkeypatch.setenv("LEASEWAY_FILES_SECRET_ACCESS_KEY", f"{CANARY}-secret")
+    office.point()
+    files.store.cache_clear()
+    app = Chalice(app_name="leaseway-test")
+    api.register(app)
+    context = pipelines.Context(steps.context().settings, office.db, office.engine)
+    monkeypatch.setattr(pipelines, "context", lambda: context)
+    made(office)
+    token = create_token(office.db, PRINCIPAL, "operator")
+    client = Client(app).http
+
+    def ask(method, path, body=b"", media_type="application/json", **headers):
+        given = {"authorization": f"Bearer {token}", "content-type": media_type, "idempotency-key": KEY, **headers}
+        return client.request(method, path, headers=given, body=body)
+
+    yield ask
+    files.store.cache_clear()
+
+
+def raising(error):
+    def step(*_args, **_kwargs):
+        raise error
+
+    return step
+
+
+ENDS = {
+    "loaded": None,
+    "an exception": ("_fill", raising(RuntimeError(CANARY))),
+    "an error of the database": ("_merged", raising(psycopg.errors.UniqueViolation(f"Key (id)=({CANARY})"))),
+    "an error that passes": ("_merged", raising(psycopg.errors.DeadlockDetected(f"while {CANARY}"))),
+    "a worker that dies": ("_write", raising(Killed(CANARY))),
+    "an upload that doesn't fit": None,
+    "an upload that can't be read": None,
+    "an upload without a header": None,
+    "cancelled": None,
+}
+UPLOADED = {
+    "an upload that doesn't fit": f"id,Art\n{CANARY},{CANARY}\n",
+    "an upload that can't be read": f'id,Art\n1,"{CANARY}\n',
+    "an upload without a header": f"1,{CANARY}\n2,{CANARY}\n",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_T28_nothing_of_a_load_is_left_anywhere_but_in_its_store(
+    office, http, monkeypatch, admin_database_dsn, capsys, caplog, end
+):
+    said = []
+    with caplog.at_level(logging.INFO):
+        if end in UPLOADED:
+            job = uploaded(office, http, UPLOADED[end])
+        else:
+            rows = [{"id": 1, "Art": CANARY}]
+            answered = http("POST", "/datasets/trees/loads", json.dumps(rows).encode())
+            assert answered.status_code == 202, answered.body
+            said.append(answered.body.decode())
+            job = json.loads(answered.body)["id"]
+        if end == "cancelled":
+            office.engine.cancel(job)
+        if ENDS[end]:
+            monkeypatch.setattr(steps, *ENDS[end])
+        office.run(30)
+        said += [
+            http("GET", path).body.decode()
+            for path in (f"/loads/{job}", f"/internal/jobs/{job}", "/internal/jobs", "/internal/failures", "/docs")
+        ]
+        status = json.loads(http("GET", f"/loads/{job}").body)
+        assert status["status"] == ("succeeded" if end == "loaded" else "failed"), status
+        show.as_json(status)
+    printed = capsys.readouterr()
+
+    assert office.db.run("select id from engine.job where request is not null") == []
+    assert uploads(office) == []
+    for words in (everything(admin_database_dsn), *said, printed.out, printed.err, caplog.text):
+        assert CANARY not in words
+    assert BUCKET not in "".join(said)
+
+
+def uploaded(office, http, content: str) -> str:
+    made = json.loads(http("POST", "/datasets/trees/loads/uploads", json.dumps({"bytes": len(content)}).encode()).body)
+    boto3.client("s3").put_object(Bucket=BUCKET, Key=f"uploads/{made['id']}", Body=content.encode())
+    answered = http("POST", f"/datasets/trees/loads?upload={made['id']}&format=csv", media_type="")
+    assert answered.status_code == 202, answered.body
+    return str(json.loads(answered.body)["id"])
+
+
+def everything(dsn: str) -> str:
+    """Every row of every table but the store's, and the token's own row, whose principal is its own."""
+    with psycopg.connect(dsn) as admin:
+        tables = admin.execute(
+            "select oid::regclass::text from pg_class where relkind = 'r' and relnamespace::regnamespace::text"
+            " in ('engine', 'dataset', 'access', 'staging', 'public') and oid <> 'access.token'::regclass"
+        ).fetchall()
+        return "\n".join(str(row) for (table,) in tables for row in admin.execute(f"select t::text from {table} as t"))
+
+
+@pytest.mark.parametrize("rows", [[{"id": CANARY, "Art": "x"}], [{"id": 1, CANARY: "x"}], [{"id": 1}]])
+def test_T28_rows_that_are_refused_are_told_to_their_sender_and_kept_nowhere(
+    http, admin_database_dsn, capsys, caplog, rows
+):
+    with caplog.at_level(logging.INFO):
+        answered = http("POST", "/datasets/trees/loads", json.dumps(rows).encode())
+    printed = capsys.readouterr()
+
+    assert answered.status_code == 422
+    assert (CANARY in answered.body.decode()) == (CANARY in str(rows))
+    assert CANARY not in everything(admin_database_dsn) + printed.out + printed.err + caplog.text
+
+
+def test_T28_the_owner_and_his_key_stand_in_rows_only_as_keyed_hashes(office, http):
+    http("POST", "/datasets/trees/loads", b'[{"id": 1, "Art": "x"}]')
+
+    [row] = office.db.run("select subject, conflict_key from engine.job")
+    assert row["subject"].keys() == {"dataset", "definition", "owner", "key"}
+    assert row["conflict_key"] == f"load:{row['subject']['key']}"
+    assert len(row["subject"]["owner"]) == len(row["subject"]["key"]) == 64
