@@ -146,7 +146,7 @@ class _Deployment:
                 properties = resource["Properties"]
                 properties["CodeUri"] = f"s3://{CODE_BUCKET}/{zips['deployment.zip']}"
                 references = {k: v for k, v in properties["Environment"]["Variables"].items() if isinstance(v, dict)}
-                given = self.stack.functions_environment(secrets_of_connections=name == "Worker")
+                given = self.stack.functions_environment(secrets_of_connections=name in ("Worker", "Cleanup"))
                 properties["Environment"]["Variables"] = given | references
 
     def apply(self, tags: dict[str, str], *, update: bool) -> None:

@@ -170,7 +170,7 @@ class Stack:
         )
 
     def functions_environment(self, secrets_of_connections: bool) -> dict[str, str]:
-        """What the deployed functions are told: the app's own login, and only the worker the secrets of connections."""
+        """What the deployed functions are told: the app's own login; the secrets of connections to some."""
         found = self._settings() | {"DATABASE_URL": self._app_dsn, MARK: mark(self.folder, FUNCTION)}
         return {k: v for k, v in found.items() if secrets_of_connections or not k.startswith("LEASEWAY_SECRET_")}
 
@@ -208,7 +208,7 @@ class Stack:
     def _migrate(self) -> None:
         from chalicelib.db import migrate
 
-        migrate(self._dsn, self.public_url)
+        migrate(self._dsn, self.public_url, deployed=True)  # nothing runs while the app is deployed
         if self.postgresql:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 connection.execute(

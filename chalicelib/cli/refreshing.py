@@ -1,16 +1,22 @@
 """Refreshes: the manifest, which is registered beside the database, and everything else over HTTP."""
 
+import json
+import secrets
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import click
 
 from . import show
-from .local import administer, remote
+from .local import administer, enter, here, remote
 from .publishing import machine
 from .remote import Refused
 from .yaml_files import Faulty, YamlFile, read
+
+if TYPE_CHECKING:
+    from localstack.stack import Stack
 
 
 @click.group()
@@ -282,6 +288,90 @@ def _show_contracts(document: dict[str, Any]) -> None:
             if not check["passed"]:
                 said = show.details({name: value for name, value in check.items() if name not in ("check", "passed")})
                 click.echo(f"! {contract['contract']}: {check['check']} ({said})")
+
+
+# The demo
+
+CONNECTION = "mart"
+DATABASE = "mart"
+LOADER = "mart_loader"
+SECRET = "LEASEWAY_SECRET_MART"  # noqa: S105 - the name of the variable that holds the address
+AIRLINES = "select carrier, count(*) as flights from nyc.flights group by carrier"
+
+TABLES = """
+create schema if not exists mart;
+create table if not exists mart.flights (
+    time_hour timestamptz, carrier text, flight int, origin text not null, dest text not null, delay smallint,
+    primary key (time_hour, carrier, flight)
+);
+create table if not exists mart.airlines (carrier text primary key, flights int not null);
+grant usage on schema mart to mart_loader;
+grant select, insert, update, delete on all tables in schema mart to mart_loader;
+create schema if not exists leaseway authorization mart_loader;
+"""
+
+
+def demonstrate() -> None:
+    """Make a data mart, register a manifest, enable refreshes, and refresh it twice."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    from chalicelib.datasets.registry import add_connection, register_source
+    from chalicelib.pipelines.refresh import registry
+
+    from . import demo
+
+    show.heading("A data mart that is refreshed from the flights of 2013")
+    stack = enter()
+    with demo.step("a data mart is there, with a login that may write it"):
+        stack.start()
+        environment = stack.environment()
+        password = conninfo_to_dict(environment.get(SECRET, "")).get("password") or secrets.token_urlsafe()
+        stack.keep(SECRET, _make_mart(environment["DATABASE_URL"], str(password)))
+    demo.prepare()
+    server = here("operator")
+    with demo.step("its manifest is registered, refreshes are enabled"):
+        _, database = administer()
+        add_connection(database, CONNECTION, SECRET)
+        register_source(database, "airlines", demo.CONNECTION, relation=None, query=AIRLINES)
+        with resources.as_file(resources.files(__package__) / "mart.yaml") as file:
+            _, made = _read(file)
+        registry.register(database, made)
+        server.ask("PUT", "/internal/refresh", json={"rollback": _deployed(stack)})
+    for _ in range(2):
+        answer = server.ask("POST", "/refreshes", json={})
+        click.echo(f"\n  POST {server.url}/refreshes\n  {answer.status_code} {answer.reason_phrase}")
+        click.echo(f"  Location: {answer.headers['Location']}\n")
+        show.watch(server.follow(answer.headers["Location"]))
+        _show_contracts(server.get(answer.headers["Location"]))
+    click.echo("\nThe second one has changed nothing: a refresh writes what differs.")
+    click.echo("Look with `leaseway refresh status`; what it does is in `leaseway manifest show`.")
+
+
+def _make_mart(admin_dsn: str, password: str) -> str:
+    """Make the mart's database on the server of ``admin_dsn``, unless it is there; the DSN of its loader."""
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    with psycopg.connect(admin_dsn, autocommit=True) as admin:
+        if not admin.execute("select from pg_database where datname = %s", [DATABASE]).fetchone():
+            admin.execute(f"create database {DATABASE}")
+        if not admin.execute("select from pg_roles where rolname = %s", [LOADER]).fetchone():
+            admin.execute(f"create role {LOADER} login")
+        admin.pgconn.change_password(LOADER.encode(), password.encode())  # hashed here: no log of the server's has it
+        admin.execute(f"revoke connect on database {DATABASE} from public")
+        admin.execute(f"grant connect on database {DATABASE} to {LOADER}")
+    with psycopg.connect(make_conninfo(admin_dsn, dbname=DATABASE)) as mart:
+        mart.execute(TABLES)
+    return make_conninfo(admin_dsn, dbname=DATABASE, user=LOADER, password=password)
+
+
+def _deployed(stack: "Stack") -> str:
+    """The digest of the package that is deployed now."""
+    from localstack.deploy import CODE_BUCKET, TEMPLATE
+
+    found = stack.client("s3").get_object(Bucket=CODE_BUCKET, Key=TEMPLATE)["Body"].read()
+    code = json.loads(found)["Resources"]["Worker"]["Properties"]["CodeUri"]
+    return str(code).rpartition("/")[2].removesuffix(".zip")
 
 
 COMMANDS = (manifest, refresh)

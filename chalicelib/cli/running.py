@@ -51,6 +51,7 @@ def demo(context: click.Context, crash: bool) -> None:
       leaseway demo
       leaseway demo --crash
       leaseway demo load
+      leaseway demo refresh
     """
     if context.invoked_subcommand:
         return
@@ -64,6 +65,14 @@ def demo(context: click.Context, crash: bool) -> None:
 def demo_load() -> None:
     """Push rows into a dataset's store, once, however often they are sent; publish them from there."""
     from .loading import demonstrate
+
+    demonstrate()
+
+
+@demo.command("refresh")
+def demo_refresh() -> None:
+    """Refresh two tables of a data mart as a manifest says: checked, each in one piece, audited."""
+    from .refreshing import demonstrate
 
     demonstrate()
 
