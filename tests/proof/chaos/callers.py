@@ -1,0 +1,200 @@
+"""Who asks for work while everything fails, over the front port; who ticks; and who looks at what readers see."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+from botocore.exceptions import BotoCoreError, ClientError
+
+from chalicelib.cli.local import run_function
+from chalicelib.cli.remote import Refused
+
+from .history import Asked, Seen, triples
+from .stage import CONTRACTS, LOADED, PUBLISHED, RECORDS, Stage, package
+
+AT_ONCE = 4
+"""Loads of a dataset that are under way at a time: one works, the others are held back."""
+
+ROWS = {"counts": 3, "stock": 20}
+"""Rows of a load. Those of counts are its own; those of the stock are everybody's, and the last load wins."""
+
+PATIENCE = 120
+
+
+@dataclass
+class Callers:
+    """Keep everything busy; remember each 202, and each answer that nobody should get."""
+
+    stage: Stage
+    accepted: dict[str, Asked] = field(default_factory=dict)
+    unexpected: list[str] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    asked_again: int = 0
+    errors: list[BaseException] = field(default_factory=list)
+    calling: threading.Event = field(default_factory=threading.Event)
+    """Set once nobody may ask for anything any more."""
+    over: threading.Event = field(default_factory=threading.Event)
+    unfinished: Counter[tuple[str, str]] = field(default_factory=Counter)
+    most: int | None = None
+    """Stop asking after so many jobs."""
+    _numbers: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Everybody at work; at the end only what was accepted is left to be done."""
+        self._enable_refreshes()
+        acts: list[Callable[[], None]] = [self._count, self._tick, self._clean, self._look, self._turn, self._refresh]
+        acts += [partial(self._publish, dataset) for dataset in PUBLISHED]
+        acts += [partial(self._load, dataset) for dataset in LOADED]
+        threads = [threading.Thread(target=self._run, args=(act,), name=f"caller {n}") for n, act in enumerate(acts)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.calling.set()
+            self.over.set()
+            for thread in threads:
+                thread.join()
+
+    def drained(self, seconds: float) -> bool:
+        """Ask for nothing more, and wait until every job has ended."""
+        self.calling.set()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with suppress(psycopg.OperationalError), self._database() as database:
+                [(left,)] = database.execute("select count(*) from engine.job where finished_at is null").fetchall()
+                if left == 0:
+                    return True
+            time.sleep(0.5)
+        return False
+
+    def _run(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001 - told at the end
+            self.errors.append(error)
+
+    # ---- asking
+
+    def _publish(self, dataset: str) -> None:
+        while not self.calling.wait(0.3):
+            if not self.unfinished["publication", dataset]:
+                self._ask("publication", f"/datasets/{dataset}/publications", dataset, json={})
+
+    def _refresh(self) -> None:
+        while not self.calling.wait(1.5):
+            if not self.unfinished["refresh", ""]:
+                self._ask("refresh", "/refreshes", "", json={})
+
+    def _load(self, dataset: str) -> None:
+        while not self.calling.wait(0.2):
+            if self.unfinished["load", dataset] < AT_ONCE:
+                self._numbers[dataset] += 1
+                number, rows = self._numbers[dataset], range(ROWS[dataset])
+                if dataset == "counts":
+                    body = "load,row\n" + "".join(f"{number},{row}\n" for row in rows)
+                else:
+                    body = "id,generation\n" + "".join(f"{row},{number}\n" for row in rows)
+                headers = {"Content-Type": "text/csv"}
+                self._ask("load", f"/datasets/{dataset}/loads", dataset, number, content=body, headers=headers)
+
+    def _ask(self, kind: str, path: str, dataset: str, number: int = 0, **request: Any) -> None:
+        """Ask until there is an answer; with the same key it is the same request."""
+        if self.most is not None and len(self.accepted) >= self.most:
+            return
+        key = uuid4().hex
+        headers = request.pop("headers", {}) | {
+            "Authorization": f"Bearer {self.stage.token}",
+            "Idempotency-Key": key,
+        }
+        end = time.monotonic() + PATIENCE
+        with httpx.Client(base_url=self.stage.url, timeout=20) as http:
+            while time.monotonic() < end:
+                with suppress(httpx.TransportError):
+                    answer = http.post(path, headers=headers, **request)
+                    if answer.status_code == 202:
+                        job = answer.json()["id"]
+                        self.accepted.setdefault(job, Asked(kind, dataset, number))
+                        self.unfinished[kind, dataset] += 1
+                        return
+                    if answer.status_code < 500 and answer.status_code != 429:
+                        self.unexpected.append(f"{path}: {answer.status_code} {answer.text[:300]}")
+                        return
+                self.asked_again += 1
+                time.sleep(0.3)
+        self.unexpected.append(f"{path}: no 202 within {PATIENCE} s")
+
+    def _enable_refreshes(self) -> None:
+        answer = httpx.put(
+            f"{self.stage.url}/internal/refresh",
+            headers={"Authorization": f"Bearer {self.stage.token}"},
+            json={"rollback": package(self.stage.stack)},
+            timeout=30,
+        )
+        answer.raise_for_status()
+
+    # ---- the world around
+
+    def _tick(self) -> None:
+        """Recovery every second and a half: a minute of EventBridge's is long for a test."""
+        while not self.over.wait(1.5):
+            with suppress(Refused, ClientError, BotoCoreError):  # it was killed, or its database is away
+                run_function(self.stage.stack, "Recovery")
+
+    def _clean(self) -> None:
+        while not self.over.wait(6):
+            with suppress(Refused, ClientError, BotoCoreError):
+                run_function(self.stage.stack, "Cleanup")
+
+    def _turn(self) -> None:
+        """The source changes, all of its records at once."""
+        generation = 1
+        while not self.over.wait(0.5):
+            with suppress(psycopg.OperationalError), psycopg.connect(self.stage.outside, autocommit=True) as outside:
+                generation += 1
+                outside.execute("update feed.readings set generation = %s", [generation])
+
+    def _count(self) -> None:
+        while not self.over.wait(0.4):
+            with suppress(psycopg.OperationalError), self._database() as database:
+                rows = database.execute(
+                    "select pipeline, coalesce(subject ->> 'dataset', ''), count(*)"
+                    " from engine.job where finished_at is null group by 1, 2"
+                ).fetchall()
+                self.unfinished = Counter({(pipeline, dataset): count for pipeline, dataset, count in rows})
+
+    def _look(self) -> None:
+        """What readers see meanwhile must be whole at each instant."""
+        while not self.over.wait(1):
+            for dataset in PUBLISHED:
+                graph = f"{self.stage.stack.public_url}/datasets/{dataset}"
+                with suppress(httpx.TransportError):
+                    self.seen.append(Seen(graph, *triples(self.stage.oxigraph, graph)))
+            with suppress(psycopg.OperationalError), psycopg.connect(self.stage.outside, autocommit=True) as outside:
+                for table in CONTRACTS.values():
+                    self._whole(outside, table, RECORDS)
+            with suppress(psycopg.OperationalError), self._database() as database:
+                [(there,)] = database.execute("select to_regclass('store.stock') is not null").fetchall()
+                if there:
+                    self._whole(database, "store.stock", ROWS["stock"])
+
+    def _whole(self, database: psycopg.Connection[Any], table: str, rows: int) -> None:
+        [(count, generations)] = database.execute(
+            f"select count(*), count(distinct generation) from {table}"
+        ).fetchall()
+        if (count, generations) not in ((0, 0), (rows, 1)):
+            self.unexpected.append(f"{table} had {count} rows of {generations} generations at once")
+
+    @contextmanager
+    def _database(self) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(self.stage.dsn, autocommit=True, connect_timeout=5) as connection:
+            yield connection

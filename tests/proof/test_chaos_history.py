@@ -1,0 +1,211 @@
+"""The checker of the chaos must be able to fail: each of these histories is wrong in one place."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.proof.chaos.faults import Fault, schedule
+from tests.proof.chaos.history import CHECKS, Asked, History, Seen, content, lost_claims, violations
+
+BASE = "http://localhost:4000"
+GRAPH = f"{BASE}/datasets/stock"
+BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def events(job: str, *told: tuple[str, float, int | None, int], code: str | None = None) -> list[dict[str, Any]]:
+    details = {"code": code} if code else {}
+    return [
+        {"job_id": job, "kind": kind, "at": at(second), "claim_id": claim, "attempts": attempts, "details": details}
+        for kind, second, claim, attempts in told
+    ]
+
+
+def done(pipeline: str, claim: int, **more: Any) -> dict[str, Any]:
+    job = {"pipeline": pipeline, "subject": {}, "state": "DONE", "attempts": 1, "claim_id": claim, "version": None}
+    return job | {"finished_at": at(30), "order_number": None, **more}
+
+
+def whole() -> History:
+    """A publication whose first worker was killed, two loads, a refresh, and a load that lost three workers."""
+    history = History(
+        BASE,
+        {
+            "publication": Asked("publication", "stock"),
+            "count": Asked("load", "counts", 1),
+            "stock": Asked("load", "stock", 1),
+            "refresh": Asked("refresh", ""),
+            "lost": Asked("load", "counts", 2),
+        },
+        contracts={"readings"},
+        rows_of_a_load=3,
+        records=200,
+    )
+    history.jobs = {
+        "publication": done("publication", 3, version=1, attempts=2),
+        "count": done("load", 4, subject={"dataset": "counts"}, order_number=1),
+        "stock": done("load", 5, subject={"dataset": "stock"}, order_number=1, id="stock"),
+        "refresh": done("refresh", 6, version=1),
+    }
+    history.failures = {
+        "lost": {
+            "pipeline": "load",
+            "subject": {"dataset": "counts"},
+            "code": "attempts_exhausted",
+            "details": {"step": "LOAD"},
+            "attempts": 3,
+        }
+    }
+    history.events = [
+        *events(
+            "publication",
+            ("accepted", 0, None, 0),
+            ("claimed", 1, 1, 1),
+            ("worker_lost", 12, 1, 1),
+            ("claimed", 13, 2, 2),
+            ("waiting", 14, 2, 2),
+            ("claimed", 20, 3, 2),
+            ("finished", 30, 3, 2),
+        ),
+        *events("count", ("accepted", 0, None, 0), ("claimed", 1, 4, 1), ("finished", 30, 4, 1)),
+        *events("stock", ("accepted", 0, None, 0), ("claimed", 1, 5, 1), ("finished", 30, 5, 1)),
+        *events("refresh", ("accepted", 0, None, 0), ("claimed", 1, 6, 1), ("finished", 30, 6, 1)),
+        *events(
+            "lost",
+            ("accepted", 0, None, 0),
+            ("claimed", 1, 7, 1),
+            ("worker_lost", 12, 7, 1),
+            ("claimed", 13, 8, 2),
+            ("worker_lost", 24, 8, 2),
+            ("claimed", 26, 9, 3),
+            ("failed", 37, 9, 3),
+            code="attempts_exhausted",
+        ),
+    ]
+    history.datasets = {"stock": {"last_version": 1, "current_version": 1}}
+    file = {"key": "exports/x/2/stock.csv", "sha256": "ab"}
+    history.versions = [
+        {"dataset_id": "stock", "number": 1, "job_id": "publication", "fence": 3, "files": [file], "content": "one"}
+    ]
+    history.loads = {name: {"rows": 3, "inserted": 3, "updated": 0, "deleted": 0} for name in ("count", "stock")}
+    history.counts, history.stock = {1: 3}, {1}
+    history.audits = [{"job_id": "refresh", "contract": "readings", "outcome": "refreshed", "fence": 6}]
+    history.targets = {"mart.readings": (200, 1)}
+    history.graphs = {GRAPH: Seen(GRAPH, (3,), 1, "one")}
+    history.seen = [Seen(GRAPH, (), 0, "empty"), Seen(GRAPH, (3,), 1, "one")]
+    history.objects = {"exports/x/2/stock.csv": "ab"}
+    history.generations = {"exports/x/2/stock.csv": {"1"}}
+    history.ledger = [{"status": "kept", "kind": "s3_object", "locator": {"key": "exports/x/2/stock.csv"}}]
+    history.faults = [
+        Fault("killed", at(s).timestamp(), at(s).timestamp(), claim) for s, claim in ((2, 1), (2, 7), (14, 8))
+    ]
+    history.faults.append(Fault("database crashed", at(27).timestamp(), at(29).timestamp()))
+    return history
+
+
+def test_a_history_in_which_everything_is_right_has_no_violation() -> None:
+    assert violations(whole()) == []
+    assert sorted(claim for _, claim, _, _ in lost_claims(whole())) == [1, 7, 8, 9]
+
+
+WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
+    "a 202 that is nowhere": ("lost_jobs", lambda h: h.accepted.update(gone=Asked("load", "counts", 9))),
+    "a job that hasn't ended": ("lost_jobs", lambda h: h.jobs["count"].update(finished_at=None)),
+    "a job in two places": ("lost_jobs", lambda h: h.failures.update(count=h.failures["lost"])),
+    "an end that comes twice": (
+        "lost_jobs",
+        lambda h: h.events.extend(events("count", ("finished", 31, 4, 1))),
+    ),
+    "a heartbeat after the end": ("lost_jobs", lambda h: h.events.extend(events("count", ("advanced", 31, 4, 1)))),
+    "a job that nobody accepted": ("lost_jobs", lambda h: h.jobs.update(more=done("export", 99))),
+    "a failure without its record": ("lost_jobs", lambda h: h.failures.pop("lost")),
+    "a zombie that advances": (
+        "two_owners",
+        lambda h: h.events.insert(4, events("publication", ("advanced", 13.5, 1, 2))[0]),
+    ),
+    "a zombie that finishes": ("two_owners", lambda h: h.jobs["publication"].update(claim_id=1)),
+    "a fence that is given twice": ("two_owners", lambda h: h.events[3].update(claim_id=1)),
+    "an attempt that wasn't counted": ("miscounted_attempts", lambda h: h.events[3].update(attempts=1)),
+    "a version's number left out": ("doubled_versions", lambda h: h.versions[0].update(number=2)),
+    "a publication with two versions": (
+        "doubled_versions",
+        lambda h: h.versions.append(deepcopy(h.versions[0]) | {"number": 2, "fence": 4}),
+    ),
+    "a publication without a version": ("doubled_versions", lambda h: h.versions.clear()),
+    "a version of a lost claim": ("doubled_versions", lambda h: h.versions[0].update(fence=1)),
+    "a dataset that counts wrong": ("doubled_versions", lambda h: h.datasets["stock"].update(last_version=2)),
+    "rows that are missing": ("doubled_loads", lambda h: h.counts.update({1: 2})),
+    "rows of a load that failed": ("doubled_loads", lambda h: h.counts.update({2: 3})),
+    "rows of nobody": ("doubled_loads", lambda h: h.counts.update({77: 3})),
+    "a load that was written twice": ("doubled_loads", lambda h: h.loads["count"].update(inserted=0, updated=3)),
+    "a load without a record": ("doubled_loads", lambda h: h.loads.pop("stock")),
+    "a stock of two loads": ("doubled_loads", lambda h: h.stock.add(0)),
+    "loads that overtook each other": (
+        "doubled_loads",
+        lambda h: h.jobs.update(next=done("load", 12, subject={"dataset": "counts"}, order_number=0)),
+    ),
+    "a contract without its audit": ("doubled_refreshes", lambda h: h.audits.clear()),
+    "a contract audited twice": ("doubled_refreshes", lambda h: h.audits.append(deepcopy(h.audits[0]))),
+    "an audit by a stranger": ("doubled_refreshes", lambda h: h.audits[0].update(fence=5)),
+    "a target of two generations": ("doubled_refreshes", lambda h: h.targets.update({"mart.readings": (200, 2)})),
+    "a graph with two fences": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (2, 3), 1, "one"))),
+    "a graph of two versions": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (2,), 2, "two"))),
+    "one fence, two documents": (
+        "mixed_graphs",
+        lambda h: h.seen.extend([Seen(GRAPH, (2,), 1, "two"), Seen(GRAPH, (2,), 1, "three")]),
+    ),
+    "half a document": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (3,), 1, "half"))),
+    "a graph that stayed behind": ("mixed_graphs", lambda h: h.graphs.update({GRAPH: Seen(GRAPH, (2,), 1, "old")})),
+    "a staging graph": ("mixed_graphs", lambda h: h.graphs.update({"urn:s:1": Seen("urn:s:1", (1,), 1, "one")})),
+    "a file of a lost claim": ("wrong_files", lambda h: h.objects.update({"exports/x/1/stock.csv": "cd"})),
+    "a file that is gone": ("wrong_files", lambda h: h.objects.clear()),
+    "a file that was written over": ("wrong_files", lambda h: h.objects.update({"exports/x/2/stock.csv": "cd"})),
+    "a file of two generations": ("wrong_files", lambda h: h.generations["exports/x/2/stock.csv"].add("2")),
+    "garbage that stays": ("wrong_files", lambda h: h.ledger[0].update(status="garbage")),
+    "an open upload": ("wrong_files", lambda h: h.left.append("an open upload of exports/x/1/stock.csv")),
+    "an answer that nobody should get": ("wrong_answers", lambda h: h.unexpected.append("/loads: 500")),
+    "a failure by an outage": (
+        "failed_by_an_outage",
+        lambda h: h.failures["lost"].update(code="triple_store_unreachable", attempts=1),
+    ),
+    "an attempt that no fault took": ("failed_by_an_outage", lambda h: h.faults.pop()),
+    "a publication that failed by itself": (
+        "failed_by_an_outage",
+        lambda h: h.failures.update(publication=h.failures["lost"] | {"pipeline": "publication", "attempts": 1}),
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_history_that_is_wrong_in_one_place_is_caught(wrong: str) -> None:
+    check, spoil = WRONG[wrong]
+    history = whole()
+
+    spoil(history)
+
+    assert check in {found.partition(":")[0] for found in violations(history)}
+
+
+def test_every_check_has_a_history_that_it_alone_is_there_for() -> None:
+    assert {check for check, _ in WRONG.values()} == {check.__name__ for check in CHECKS}
+
+
+def test_a_document_is_the_same_however_it_is_written() -> None:
+    stored = '<urn:a> <urn:b> "B\\u00E4ume"@de .\n<urn:a> <urn:leaseway:fence> 3 .\n'.replace(
+        " 3 .", ' "3"^^<http://www.w3.org/2001/XMLSchema#integer> .'
+    )
+    served = '<urn:a> <urn:b> "Bäume"@de .\n'
+
+    assert content(stored)[0] == (3,)
+    assert content(stored)[2] == content(served)[2]
+
+
+def test_a_seed_is_a_schedule() -> None:
+    assert schedule(1, 90) == schedule(1, 90) != schedule(2, 90)
+    assert {fault.kind for lane in schedule(1, 90).values() for fault in lane} >= {"killed", "stopped", "crashed"}
