@@ -106,7 +106,7 @@ def test_what_a_stack_told_a_command_makes_it_no_stranger(tmp_path: Path, monkey
     assert [service.name for service in stack.services] == ["localstack", "oxigraph", "front"]
 
 
-def test_functions_have_the_apps_login_and_only_the_worker_the_secrets_of_connections(tmp_path: Path) -> None:
+def test_functions_have_the_apps_login_and_only_worker_and_cleanup_the_secrets_of_connections(tmp_path: Path) -> None:
     stack = Stack(tmp_path)
     stack.keep("LEASEWAY_SECRET_NYC", "postgresql://reader@somewhere")
     queues = {"LEASEWAY_WORK_QUEUE_URL": {"Ref": "WorkQueue"}}
@@ -117,7 +117,7 @@ def test_functions_have_the_apps_login_and_only_the_worker_the_secrets_of_connec
     _Deployment(stack).fill_functions({"Resources": functions}, {"deployment.zip": "x.zip"})
 
     told = {name: function["Properties"]["Environment"]["Variables"] for name, function in functions.items()}
-    assert [name for name, variables in told.items() if "LEASEWAY_SECRET_NYC" in variables] == ["Worker"]
+    assert [name for name, variables in told.items() if "LEASEWAY_SECRET_NYC" in variables] == ["Worker", "Cleanup"]
     assert {variables["DATABASE_URL"].split(":")[1] for variables in told.values()} == {"//leaseway_app"}
     assert all(variables["LEASEWAY_WORK_QUEUE_URL"] == {"Ref": "WorkQueue"} for variables in told.values())
     assert all("A" not in variables for variables in told.values())
