@@ -243,6 +243,8 @@ class Handler(BaseHTTPRequestHandler):
                 return self._send(200, b"[" * 500_000)
             case "text":
                 return self._send(200, b"<html>canary</html>")
+            case "done without files":
+                return self._send(200, {"status": "done", "fence": answer["fence"]})
             case "another shape":
                 return self._send(200, {"status": "done", "fence": 2**63, "files": [{"name": "../../etc"}]})
         return self._send(status, answer)

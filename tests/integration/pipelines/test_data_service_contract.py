@@ -160,3 +160,26 @@ def test_a_failed_export_says_why(offered) -> None:
     offered.break_source()
     failed = offered.finished(offered.wanted())
     assert (failed.done, failed.failed, failed.details["column"]) == (False, "source_changed", "name")
+
+
+def test_a_gzip_variant_is_a_file_of_its_own(offered) -> None:
+    offered.office.define(formats=["csv", "json"], gzip=["csv"])
+    asked = offered.wanted()
+    done = offered.finished(asked)
+
+    assert [(file.name, file.media_type, file.compress) for file in done.files] == [
+        ("trees.csv", "text/csv", None),
+        ("trees.csv.gz", "text/csv", "application/gzip"),
+        ("trees.json", "application/json", None),
+    ]
+    assert [(file.name, file.media_type, file.compress) for file in asked.files] == [
+        (file.name, file.media_type, file.compress) for file in done.files
+    ]
+
+
+def test_an_export_whose_job_is_gone_is_lost_for_its_key_stands_for_it(office, admin_database_dsn) -> None:
+    built_in = BuiltIn(office, admin_database_dsn)
+    asked = built_in.wanted()
+    assert built_in.finished(asked).done
+    office.db.run("delete from engine.job")
+    assert built_in.service.start(asked, fence=7).failed == "export_lost"
