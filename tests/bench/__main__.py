@@ -7,6 +7,7 @@ to see that it ends; it writes to the file that REPORT names, never to the docs 
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,8 @@ def main() -> None:
     file = Path(os.environ.get("REPORT") or (report.CHECKOUT / ".leaseway" / "benchmarks.md" if short else report.DOCS))
     if file != report.DOCS:
         shutil.copy(report.DOCS, file)
+    # Whoever ends this ends its server, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     folder = Path(tempfile.mkdtemp(prefix="leaseway-bench-"))
     folder.chmod(0o755)  # PostgreSQL's account must pass where root runs the benchmarks
     try:

@@ -9,7 +9,7 @@ select g as id
             when g % 11 = 0 then e'first line\nand a second one, "quoted" & more'
             else 'nothing to remark, as far as anybody knows' end as note
      , (array['open', 'closed', 'in progress', 'unknown'])[1 + g % 4] as status
-     , 'C-' || lpad((g * 7919 % 100000)::text, 5, '0') as code
+     , 'C-' || lpad((g * 7919::bigint % 100000)::text, 5, '0') as code
      , (g * 37 % 1000000)::numeric(12, 2) / 100 as amount
      , case when g % 5 = 0 then null else (g % 9973)::numeric / 7919 end as rate
      , sqrt(g) as share
