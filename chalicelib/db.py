@@ -31,7 +31,7 @@ class DatabaseAway(Exception):
 
 
 class Refused(Exception):
-    """The database was made for another PUBLIC_URL."""
+    """The database was made for another PUBLIC_URL, or an upgrade has not been completed."""
 
 
 class Sql(Protocol):
@@ -169,16 +169,28 @@ MIGRATION_LOCK = 7_305_482_190
 """One migration at a time: the transaction's advisory lock (it ends with it, so no session state)."""
 
 
-def migrate(dsn: str, public_url: str) -> list[str]:
+def migrations() -> list[tuple[str, str]]:
+    """Name and text of each, in their order: by number, and what comes before a deployment first."""
+    folder = resources.files("chalicelib") / "schema"
+    names = sorted(
+        (file.name for file in folder.iterdir() if file.name.endswith(".sql")),
+        key=lambda name: (name.split("_")[0], _after(name), name),
+    )
+    return [(name, (folder / name).read_text(encoding="utf-8")) for name in names]
+
+
+def _after(name: str) -> bool:
+    """Whether it waits until the new code is deployed: the old one still needs what it takes away."""
+    return name.split("_")[1] == "post"
+
+
+def migrate(dsn: str, public_url: str, *, deployed: bool = False) -> list[str]:
     """Bring the schema up to date; the names of the migrations applied, none on a second run.
 
+    What is named post_ is left out until the new code is `deployed`, but for a database in which no code runs yet.
     PUBLIC_URL is the base of every IRI given out, so it is stored at the first migration and another one is refused.
     """
     applied = []
-    files = sorted(
-        (f for f in (resources.files("chalicelib") / "schema").iterdir() if f.name.endswith(".sql")),
-        key=lambda f: f.name,
-    )
     with _away(), psycopg.connect(dsn, prepare_threshold=None, connect_timeout=CONNECT_TIMEOUT) as connection:
         connection.execute("select pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         connection.execute(
@@ -196,9 +208,17 @@ def migrate(dsn: str, public_url: str) -> list[str]:
                 " redirect at the old one and update public.leaseway_installation in the same change."
             )
         done = {row[0] for row in connection.execute("select name from public.leaseway_migration")}
-        for file in files:
-            if file.name not in done:
-                connection.execute(file.read_text(encoding="utf-8"))
-                connection.execute("insert into public.leaseway_migration (name) values (%s)", [file.name])
-                applied.append(file.name)
+        pending = [(name, text) for name, text in migrations() if name not in done]
+        if done and not deployed:
+            waiting = [name for name, _ in pending if _after(name)]
+            pending = [(name, text) for name, text in pending if not _after(name)]
+            if waiting and pending and waiting[0].split("_")[0] < pending[-1][0].split("_")[0]:
+                raise Refused(
+                    f"{waiting[0]} belongs to the release before: once nothing older than that one runs any more,"
+                    " `leaseway migrate --deployed` with its code; then this one."
+                )
+        for name, text in pending:
+            connection.execute(text)
+            connection.execute("insert into public.leaseway_migration (name) values (%s)", [name])
+            applied.append(name)
     return applied

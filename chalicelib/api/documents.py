@@ -109,6 +109,7 @@ def health_document(health: Health) -> Document:
         "reasons": health.reasons,
         "last_finished": _last_finished(health),
         "past_bound": health.past_bound,
+        "oldest_snapshot_seconds": round(health.oldest_snapshot),
         "pauses": [asdict(pause) for pause in health.pauses],
         "checked_at": health.checked_at,
     }

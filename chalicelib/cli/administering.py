@@ -11,9 +11,11 @@ from .remote import Refused
 
 
 @click.command()
-def migrate() -> None:
+@click.option("--deployed", is_flag=True, help="The new code runs everywhere: take away what only the old one needed.")
+def migrate(deployed: bool) -> None:
     """Bring the database's schema up to date; a second run changes nothing.
 
+    Before a deployment run it as it is, after it with --deployed: old code and new code both run on what is between.
     The database is DATABASE_URL's, else the local stack's. PUBLIC_URL is stored the first time and another one is
     refused, for it is the base of every address given out.
 
@@ -24,7 +26,7 @@ def migrate() -> None:
     from chalicelib.db import migrate as apply
 
     settings, _ = administer()
-    applied = apply(settings.dsn, settings.public_url)
+    applied = apply(settings.dsn, settings.public_url, deployed=deployed)
     click.echo("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
 
 

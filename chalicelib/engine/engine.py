@@ -402,6 +402,10 @@ class Engine:
 
     # Health
 
+    def oldest_snapshot(self) -> float:
+        """Seconds for which the oldest transaction has been open that keeps dead rows from being removed."""
+        return float(self.db.run(sql.find_oldest_snapshot)[0]["seconds"])
+
     def health(self) -> Health:
         """Whether every scheduled function has finished lately and no job is past its bound."""
         runs = self.db.run(sql.list_runs)
@@ -419,6 +423,7 @@ class Engine:
             reasons=reasons,
             runs={row["function"]: Run(row["function"], row["finished_at"], row["counts"]) for row in runs},
             past_bound=past_bound,
+            oldest_snapshot=self.oldest_snapshot(),
             pauses=self.pauses(),
             checked_at=runs[0]["now"],
         )

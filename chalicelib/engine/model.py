@@ -330,6 +330,7 @@ class Health:
     reasons: list[str]
     runs: dict[str, Run]
     past_bound: int
+    oldest_snapshot: float  # seconds for which a transaction has been open that keeps dead rows from being removed
     pauses: list[Pause]
     checked_at: datetime
 

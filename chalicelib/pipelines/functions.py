@@ -33,7 +33,9 @@ def wake_ups(event: SQSEvent) -> list[UUID]:
 
 def recover(event: CloudWatchEvent) -> None:
     """Expired leases, lost wake-ups, passed deadlines, owed messages."""
-    telemetry.log("recovery", **context().engine.recover(event_time=event_time(event)))
+    engine = context().engine
+    counts = engine.recover(event_time=event_time(event))
+    telemetry.log("recovery", **counts, oldest_snapshot_seconds=round(engine.oldest_snapshot()))
 
 
 def clean_up(event: CloudWatchEvent) -> None:

@@ -1,0 +1,46 @@
+"""A transaction that somebody leaves open: dead rows pile up, the work goes on, and its age is told."""
+
+import psycopg
+import pytest
+
+from chalicelib.engine import Engine
+from tests import toy
+from tests.toy import Parcel
+
+
+@pytest.fixture
+def snapshot(admin_database_dsn):
+    """A session that looks at the past."""
+    with psycopg.connect(admin_database_dsn) as idle:
+        idle.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        idle.execute("select count(*) from engine.job")
+        yield idle
+
+
+def test_T13_work_goes_on_beside_an_idle_snapshot_and_its_age_is_the_figure_of_health(engine, clock, snapshot):
+    ages = [engine.health().oldest_snapshot]
+    for number in range(50):
+        engine.accept("delivery", Parcel(name=f"p{number}"))
+        if number % 10 == 0:
+            toy.take(engine)  # by a worker that dies
+        engine.work_on("work", [], lambda: 300)
+        clock.advance("6 min")
+        engine.recover()
+    engine.work_on("work", [], lambda: 300)
+    engine.clean_up(removers={})
+    ages.append(engine.health().oldest_snapshot)
+
+    assert {job.status for job in engine.jobs(limit=100)} == {"succeeded"}
+    assert len(engine.jobs(limit=100)) == 50
+    assert 0 < ages[0] < ages[1]
+    assert engine.oldest_snapshot() >= ages[1]
+    assert engine.health().ok or engine.health().reasons == ["catch_up has not finished for five minutes"]
+
+    snapshot.rollback()
+    assert engine.oldest_snapshot() < ages[1]
+
+
+def test_T13_a_transaction_without_a_snapshot_is_none(engine: Engine, admin_database_dsn):
+    with psycopg.connect(admin_database_dsn) as idle:
+        idle.execute("select 1")  # read committed, between two statements: it keeps nothing
+        assert engine.oldest_snapshot() == 0
