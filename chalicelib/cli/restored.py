@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import httpx
 
 from chalicelib.catalog.store import FENCE
+from chalicelib.codes import sentence
 from chalicelib.db import Database, statements
 from chalicelib.exports.data_service import RemoteDataService, ServiceAway, ServiceRefused
 from chalicelib.exports.storage import client
@@ -29,6 +30,7 @@ def lift(settings: Settings, database: Database) -> tuple[int, dict[str, int]]:
 
     fences, versions = seen_by_the_triple_store(settings)
     fences.append(seen_by_object_storage(settings.bucket))
+    fences.append(seen_by_targets(database))
     fences.append(seen_by_the_data_service(settings))
     lifted = {
         dataset: number
@@ -59,6 +61,18 @@ def seen_by_the_triple_store(settings: Settings) -> tuple[list[int], dict[str, i
         if "version" in row and re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", dataset):
             versions[dataset] = int(row["version"]["value"])
     return fences, versions
+
+
+def seen_by_targets(database: Database) -> int:
+    """Return the highest fence in the targets of the newest manifest's refreshes."""
+    from chalicelib.engine import PermanentFailure
+    from chalicelib.pipelines.refresh.looking import highest_fence
+    from chalicelib.pipelines.refresh.target import TargetError
+
+    try:
+        return highest_fence(database)
+    except (PermanentFailure, TargetError) as error:
+        raise Refused(f"The targets of refreshes must answer, for they know fences: {sentence(error.code)}") from error
 
 
 def seen_by_object_storage(bucket: str) -> int:

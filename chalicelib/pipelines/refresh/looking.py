@@ -12,7 +12,8 @@ from chalicelib.exports.formats import Column
 from chalicelib.exports.relation import SILENCE, Relation, reach, snapshot
 from chalicelib.pipelines.addresses import address
 
-from .manifest import Contract
+from . import registry
+from .manifest import Contract, Manifest
 from .target import SQL, TargetError, blaming_target, column_faults
 
 
@@ -28,6 +29,22 @@ def look(db: Database, contract: Contract) -> Iterator[str]:
         except (PermanentFailure, SourceError, TargetError) as error:
             said = ", ".join(f"{name} {value}" for name, value in error.details.items())
             yield f"{sentence(error.code)} [{error.code}{f': {said}' if said else ''}]"
+
+
+def highest_fence(db: Database) -> int:
+    """The highest fence that the targets of the newest manifest know; TargetError or PermanentFailure."""
+    newest = registry.manifest(db)
+    contracts = Manifest.parse(newest["body"]).contracts if newest else []
+    fences = [0]
+    for name in dict.fromkeys(contract.target.connection for contract in contracts):
+        connection = datasets.connection(db, name)
+        assert connection is not None  # connections stay
+        with blaming_target(name), reach(address(connection)) as reached:
+            reached.patience = SILENCE
+            if reached.execute(SQL.find_fence_table).fetchone() == (True,):
+                found = reached.execute(SQL.find_highest_fence).fetchone()
+                fences.append(found[0] if found else 0)
+    return max(fences)
 
 
 def _source(db: Database, contract: Contract, source: Row) -> Iterator[str]:

@@ -1,0 +1,5 @@
+-- In a target's database: the highest fence that it knows.
+-- fence:  none, it reads
+-- index:  none
+select coalesce(max(fence), 0)
+  from leaseway.leaseway_fence

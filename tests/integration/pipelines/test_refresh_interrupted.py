@@ -1,0 +1,145 @@
+"""A refresh interrupted at every statement, in its own database and in the target's, in each way there is.
+
+A process that dies leaves its claim to recovery; one whose request or reply was lost goes on. Left alone, each ends as
+if nothing had been: the targets are what the source is, no row was touched twice, each contract has one audit. (To die
+before a statement is to die after the one before it.)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from chalicelib import pipelines
+from chalicelib.db import DatabaseAway
+from chalicelib.engine import Engine
+from chalicelib.pipelines.refresh import steps
+from chalicelib.pipelines.refresh.target import Target
+from tests.proof.world import Died, Faulty
+
+from .test_refresh import make, other
+
+LOST = psycopg.OperationalError("the connection is lost")
+
+
+class Interrupted:
+    """Counts the calls, and lets one go wrong."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.mode = ""
+        self.calls: list[str] = []
+
+    def start(self, number: int | None, mode: str) -> None:
+        self.number, self.mode, self.calls = number, mode, []
+
+    def __call__(self, name: str, act: Callable[[], Any], lost: BaseException) -> Any:
+        self.calls.append(name)
+        if len(self.calls) - 1 != self.number:
+            return act()
+        if self.mode == "request lost":
+            if hasattr(act, "give_up"):
+                act.give_up(lost)
+            raise lost
+        act()
+        raise Died if self.mode == "killed after" else lost
+
+
+@pytest.fixture
+def interrupted(team, dsn, monkeypatch):
+    """Every statement passes by: those of the worker's own database, and those at the target."""
+    at = Interrupted()
+    own = Faulty(dsn, lambda name, act: at(name, act, DatabaseAway("the connection is lost")))
+    worker = Engine(
+        own, pipelines.PIPELINES, team.engine.settings, team.office.queues,
+        monotonic=team.clock.monotonic, sleep=team.clock.sleep,
+    )  # fmt: skip
+    monkeypatch.setattr(steps, "context", lambda: pipelines.Context(worker.settings, own, worker))
+
+    real_result, real_open = Target._result, Target.__init__
+
+    class Watching:
+        """The target's connection, each of whose statements may go wrong."""
+
+        def __init__(self, connection: psycopg.Connection):
+            self.__dict__["real"] = connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(self.real, name, value)
+
+        def execute(self, statement: str, *more: Any, **options: Any) -> Any:
+            return at("target", lambda: self.real.execute(statement, *more, **options), LOST)
+
+    def opened(self: Target, *arguments: Any) -> None:
+        real_open(self, *arguments)
+        self._connection = Watching(self._connection)
+
+    def asked(self: Target, statement: str) -> Any:
+        return at("target, long", lambda: real_result(self, statement), LOST)
+
+    def stage(self: Target, batches: Any, **more: Any) -> int:
+        return at("target, copy", lambda: real_stage(self, batches, **more), LOST)
+
+    real_stage = Target.stage
+    monkeypatch.setattr(Target, "__init__", opened)
+    monkeypatch.setattr(Target, "_result", asked)
+    monkeypatch.setattr(Target, "stage", stage)
+    monkeypatch.setattr("chalicelib.pipelines.refresh.target.sql.Literal.as_string", literal)
+    at.worker = worker
+    yield at
+    own.close()
+
+
+def literal(self: Any, context: Any = None) -> str:
+    """Without a connection: ours is wrapped."""
+    return "'" + str(self._obj).replace("'", "''") + "'"
+
+
+def tell(team: Any, at: Interrupted, number: int | None, mode: str) -> list[str]:
+    """One refresh of both contracts with the n-th call going wrong, to its quiet end; the calls."""
+    team.admin.execute("truncate mart.trees, mart.parks, mart.history; truncate refresh.audit")
+    team.admin.execute("delete from engine.job")
+    team.admin.execute("insert into mart.trees values (1, 'old'), (77, 'gone')")
+    team.admin.execute("truncate mart.history")
+    at.worker.db.close()
+    job = team.refresh()
+    at.start(number, mode)
+    try:
+        at.worker.work("work", job=job, until=lambda: 900.0)
+    except (Died, DatabaseAway):
+        at.worker.db.close()
+    calls = list(at.calls)
+    at.start(None, "")
+    for _ in range(8):
+        if team.engine.status(job).status in ("succeeded", "failed"):
+            break
+        team.clock.advance("62 s")
+        team.engine.recover()
+        at.worker.work_on("work", [], lambda: 900.0)
+    told = f"call {number} ({calls[-1:]}), {mode}"
+    ended = team.engine.status(job)
+    assert ended.status == "succeeded", (told, ended)
+    assert team.target() == team.target("mart.parks") == team.source(), told
+    assert team.history() == [("DELETE", 1), ("INSERT", 5), ("UPDATE", 1)], told
+    audits = team.audits(job)
+    assert {name: row["inserted"] for name, row in audits.items()} == {"trees": 5, "parks": 6}, told
+    return calls
+
+
+@pytest.mark.parametrize("mode", ["killed after", "request lost", "reply lost"])
+def test_a_refresh_interrupted_at_every_statement_ends_as_if_nothing_had_been(team, interrupted, mode):
+    make(team, "parks")
+    team.admin.execute("delete from src.trees where id > 6")
+    team.register({"chunk_rows": 4}, other("parks", depends_on=["trees"]))
+    calls = tell(team, interrupted, None, "")
+    assert len(calls) > 60
+    for number in range(len(calls)):
+        tell(team, interrupted, number, mode)
+    for _ in range(2):
+        team.office.clean_up()
+        team.clock.advance("20 min")
+    assert team.staging() == []
