@@ -52,7 +52,8 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
             return one(out, *ONE, "files", name, out, BENCH_DSN=dsn)
 
         with s3_sink() as endpoint:
-            script = {name: statements(server, dsn, lambda name=name: files(name), out) for name in RELATIONS}
+            sent = statements(server, dsn, lambda: files("bench.some"), out)
+            script = {name: sent.replace("bench.some", name) for name in RELATIONS}
             methods: dict[str, Callable[[str], Run]] = {
                 "psql": lambda name: psql(server, dsn, script[name], out),
                 "files": files,
@@ -65,13 +66,11 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
             some: dict[str, list[Run]] = {name: [] for name in methods}
             for n in range(size.runs):
                 for name, method in methods.items():
-                    if n == 0 or name != "naive":
+                    if n < {"psql": size.runs, "files": size.runs, "naive": 1}.get(name, size.slow_runs):
                         some[name].append(method("bench.some"))
             many: dict[str, list[Run]] = {name: [] for name in ("psql", "files", "s3")}
-            for n in range(size.slow_runs):
-                for name, runs in many.items():
-                    if n == 0 or name == "files":
-                        runs.append(methods[name]("bench.many"))
+            for name, runs in many.items():
+                runs.append(methods[name]("bench.many"))
     return tables(size, some, many)
 
 
@@ -122,7 +121,7 @@ def tables(size: Size, some: dict[str, list[Run]], many: dict[str, list[Run]]) -
         "",
         *table(head, *(row(label, name, some[name], psql_seconds) for name, label in labels.items())),
         "",
-        f"{size.many_records:,} records:",
+        f"{size.many_records:,} records, once each:",
         "",
         *table(head, *(row(labels[name], name, runs, many_psql) for name, runs in many.items())),
     ]
