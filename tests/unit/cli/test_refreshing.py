@@ -1,0 +1,141 @@
+"""`leaseway refresh` over HTTP: started, watched, looked at."""
+
+import json
+
+from .conftest import JOB
+
+STATUS = {
+    "id": JOB,
+    "pipeline": "refresh",
+    "status": "queued",
+    "state": "REQUESTED",
+    "attempts": 0,
+    "progress": {"records": 0, "bytes": 0, "total": None},
+    "version": None,
+    "accepted_at": "2026-03-02T09:00:00.000Z",
+    "started_at": None,
+    "finished_at": None,
+    "waiting_for": None,
+    "failure": None,
+    "links": {},
+    "manifest": 3,
+}
+FAILURE = {"code": "contract_failed", "sentence": "A contract failed.", "details": {"contract": "roads"}}
+CONTRACTS = [
+    {
+        "contract": "trees",
+        "target": "mart.trees",
+        "depends_on": [],
+        "outcome": "refreshed",
+        "failure": None,
+        "rows": {"read": 1200, "inserted": 7, "updated": 2, "deleted": 1, "rejected": 0},
+        "checks": [{"check": "min_rows", "passed": True, "found": 1200, "bound": 1}],
+        "seconds": 1.5,
+    },
+    {
+        "contract": "roads",
+        "target": "mart.roads",
+        "depends_on": [],
+        "outcome": "failed",
+        "failure": {"code": "check_failed", "sentence": "…"},
+        "rows": {"read": 3, "inserted": 0, "updated": 0, "deleted": 0, "rejected": 0},
+        "checks": [{"check": "min_rows", "passed": False, "found": 3, "bound": 10}],
+        "seconds": 0.5,
+    },
+    {"contract": "parks", "target": "mart.parks", "depends_on": [], "outcome": "waiting"},
+]
+TARGET = {
+    "contract": "trees",
+    "target": "mart.trees",
+    "refreshed_at": "2026-03-02T09:00:00.000Z",
+    "watermark": None,
+    "records": 1200,
+    "last": {"refresh": JOB, "outcome": "failed", "failure": {"code": "check_failed", "sentence": "…"}},
+}
+SHOWN = {
+    "enabled": True,
+    "enabled_at": "2026-03-01T09:00:00.000Z",
+    "rollback": "ab" * 32,
+    "manifest": {"version": 3, "sha256": "x", "registered_at": "2026-03-01T09:00:00.000Z"},
+    "targets": [TARGET],
+    "refreshes": [STATUS | {"status": "failed", "state": "FAILED", "failure": FAILURE}],
+    "next": None,
+}
+NOTHING = SHOWN | {
+    "enabled": False,
+    "enabled_at": None,
+    "rollback": None,
+    "manifest": None,
+    "targets": [],
+    "refreshes": [],
+}
+
+
+def accept(server, **ended):
+    where = f"{server.url}/refreshes/{JOB}"
+    server.tell("POST /refreshes", STATUS, 202, Location=where)
+    server.tell(f"GET /refreshes/{JOB}", STATUS | {"status": "succeeded", "contracts": CONTRACTS[:1]} | ended)
+
+
+def test_it_starts_with_an_empty_body_and_says_where_to_look(server, run):
+    accept(server)
+    for command in (["refresh"], ["refresh", "start"]):
+        told = run(*command)
+        assert told.exit_code == 0
+        assert f"Accepted as job {JOB}" in told.output
+    assert [asked[1] for asked in server.asked] == [{}, {}]
+    assert json.loads(run("refresh", "start", "--json").output)["id"] == JOB
+
+
+def test_it_is_watched_to_its_end_and_each_contract_shown(server, run):
+    accept(server)
+    told = run("refresh", "start", "--wait")
+    assert told.exit_code == 0
+    assert "trees     mart.trees  refreshed  1,200  7         2        1        0         1.5" in told.output
+    assert json.loads(run("refresh", "start", "--wait", "--json").output)["contracts"][0]["contract"] == "trees"
+
+
+def test_a_failure_ends_the_watching_with_1_and_names_the_checks(server, run):
+    accept(server, status="failed", failure=FAILURE, contracts=CONTRACTS)
+    told = run("refresh", "start", "--wait")
+    assert told.exit_code == 1
+    assert "! roads: min_rows (found 3, bound 10)" in told.output
+    assert "contract_failed: contract roads" in told.output
+    assert "parks     mart.parks  waiting" in told.output
+
+
+def test_the_status_says_how_fresh_each_target_is(server, run):
+    server.tell("GET /refreshes?limit=1", SHOWN)
+    told = run("refresh", "status").output
+    assert "version 3" in told
+    assert "mart.trees  1,200" in told
+    assert "failed: check_failed" in told
+    assert json.loads(run("refresh", "status", "--json").output) == SHOWN
+
+
+def test_where_nothing_is_set_up_the_status_says_what_to_do(server, run):
+    server.tell("GET /refreshes?limit=1", NOTHING)
+    told = run("refresh", "status").output
+    for command in ("leaseway refresh enable", "leaseway manifest register"):
+        assert command in told
+
+
+def test_the_status_of_one_refresh_is_that_of_its_contracts(server, run):
+    server.tell(f"GET /refreshes/{JOB}", STATUS | {"contracts": CONTRACTS})
+    assert "failed: check_failed" in run("refresh", "status", JOB).output
+    assert json.loads(run("refresh", "status", JOB, "--json").output)["manifest"] == 3
+
+
+def test_the_history_has_every_refresh_with_why_it_failed(server, run):
+    server.tell("GET /refreshes?limit=20", SHOWN)
+    assert "A contract failed. [contract_failed: contract roads]" in run("refresh", "history").output
+    assert json.loads(run("refresh", "history", "--json").output)[0]["manifest"] == 3
+
+
+def test_it_is_enabled_with_a_package_to_go_back_to_and_disabled(server, run):
+    server.tell("PUT /internal/refresh", {"enabled": True})
+    server.tell("DELETE /internal/refresh", None, 204)
+    assert run("refresh", "enable").exit_code == 2
+    assert "enabled" in run("refresh", "enable", "--rollback", "ab" * 32).output
+    assert "disabled" in run("refresh", "disable").output
+    assert ("PUT /internal/refresh", {"rollback": "ab" * 32}) in [asked[:2] for asked in server.asked]
