@@ -296,11 +296,15 @@ def snapshot(relation: Relation) -> Iterator["Source"]:
         connection.patience = None  # what comes now may take its time, and beats meanwhile
         yield source
     finally:
-        # A server that still sorts wouldn't notice that nobody listens.
-        if connection.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
-            with suppress(psycopg.Error):
-                connection.cancel_safe(timeout=2)
-        connection.close()
+        hang_up(connection)
+
+
+def hang_up(connection: psycopg.Connection[Any]) -> None:
+    """Close a connection; a statement that still runs ends, too: a server that sorts wouldn't notice the silence."""
+    if connection.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+        with suppress(psycopg.Error):
+            connection.cancel_safe(timeout=2)
+    connection.close()
 
 
 class Source:
@@ -450,8 +454,14 @@ class Source:
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:
-        with blaming_source(self.name, self._lacking):
-            yield
+        try:
+            with blaming_source(self.name, self._lacking):
+                yield
+        except SourceError as error:
+            # PostGIS has one SQLSTATE for whatever it can't turn or write: the one of PostgreSQL's own faults.
+            if error.details.get("sqlstate") == "XX000" and any(column.type == "geometry" for column in self.columns):
+                error.code = "source_bad_record"
+            raise
 
     def _lacking(self, message: str) -> str | None:
         with suppress(psycopg.Error):

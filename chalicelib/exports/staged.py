@@ -259,6 +259,11 @@ class Pieces:
             for output in self.outputs
         ]
 
+    def settle(self, waiting: Alive) -> None:
+        """Wait for the parts that are on their way: it would be a pity to send them again."""
+        for output in self.outputs:
+            output.upload.settle(waiting)
+
     def leave(self) -> None:
         """Stop here: the uploads stay open for who resumes them."""
         for output in self.outputs:

@@ -171,11 +171,14 @@ class Upload:
         if len(self._part) >= PART:
             self._send()
 
-    def settle(self) -> None:
-        """Wait for the part that is on its way; what follows it is still to be written, here or by who resumes."""
-        sending, self._sending = self._sending, None
-        if sending:
-            self.parts.append(self._await(sending))
+    def settle(self, waiting: Callable[[], None] | None = None) -> None:
+        """Wait for the part that is on its way; what follows it is still to be written, here or by who resumes.
+
+        What ``waiting`` raises leaves the part where it is: it may be waited for once more.
+        """
+        if self._sending:
+            self.parts.append(self._await(self._sending, waiting))
+            self._sending = None
 
     def finish(self) -> None:
         """Send what is left: all the parts are there, but nothing is visible yet."""
@@ -232,10 +235,10 @@ class Upload:
             )
         return Part(part["ETag"], checksum, len(body))
 
-    def _await[T](self, asked: "Future[T]") -> T:
+    def _await[T](self, asked: "Future[T]", waiting: Callable[[], None] | None = None) -> T:
         """The store's answer."""
         while not wait([asked], timeout=1).done:
-            self._waiting()
+            (waiting or self._waiting)()
         try:
             return asked.result()
         except StorageAway:

@@ -29,5 +29,7 @@ export = Pipeline(
     steps=[Step("EXPORT", "chalicelib.pipelines.export.steps:export_records")],
     done="EXPORTED",
     coalesces=True,
+    # An export of many invocations may be killed as often as it gets further (docs/decisions/resumable-exports.md).
+    progress_restores_attempts=True,
     part_of="publication",
 )

@@ -4,7 +4,7 @@ The checkpoint says what is copied and how far the files are; whoever has the jo
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +13,7 @@ from chalicelib.engine import Leased, PermanentFailure, Wait
 from chalicelib.engine.model import ATTEMPTS
 from chalicelib.exports.errors import SourceError, Stale, StorageMismatch, StorageRefused, blaming_source
 from chalicelib.exports.formats import Column, FileSpec
-from chalicelib.exports.relation import Exported, File, Relation, Source, snapshot, variants
+from chalicelib.exports.relation import Exported, File, Relation, Source, hang_up, snapshot, variants
 from chalicelib.exports.staged import Output, Pieces, Staged, columns_of, copy_records, measured
 from chalicelib.exports.storage import Store
 from chalicelib.settings import Settings
@@ -151,9 +151,12 @@ class Resumable:
             with own.transaction() as tx:
                 # The functions' own time-out is made for short statements.
                 tx.run(f"set local statement_timeout = '{STATEMENT_TIMEOUT}s'")
-                staged = copy_records(
-                    source, tx.connection, f"staging.{table}", len(self._columns), alive=self._within(records)
-                )
+                alive = self._within(records)
+                try:
+                    staged = copy_records(source, tx.connection, f"staging.{table}", len(self._columns), alive=alive)
+                except BaseException:
+                    hang_up(tx.connection)
+                    raise
                 if staged.records != records:  # the query's own doing: it gives other records each time it runs
                     raise SourceError("source_changed", relation=source.name, records=staged.records)
                 self._job.hold(tx)
@@ -193,6 +196,11 @@ class Resumable:
                     for spec in self.specs[state["specs"] :]:
                         self._write_file(copy, spec)
             keep = [self._job.note("s3_object", {"key": file["key"]}) for file in state["files"]]
+        except OutOfTime:
+            if self._pieces:
+                with suppress(OutOfTime):
+                    self._pieces.settle(self._last_moments)
+            raise
         except Stale:
             self._forget()
             raise
@@ -207,6 +215,11 @@ class Resumable:
         drop_unless_locked(self._db, state["table"])
         files = [File(**file) for file in state["files"]]
         return keep, Exported(state["records"], files, state["removed"], state["unpublished"])
+
+    def _last_moments(self) -> None:
+        self._job.heartbeat()
+        if self._left < -self._settings.heartbeat / 2:
+            raise OutOfTime
 
     def _adopted(self) -> None:
         """Note anew what the checkpoint names: it is this claim's now."""
