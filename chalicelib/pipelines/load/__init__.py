@@ -14,7 +14,7 @@ from chalicelib.engine import Pipeline, Step
 MAX_INLINE = 3_000_000
 """Bytes of rows in a request: the event is JSON-escaped, which may double them, and Lambda takes 6 MB."""
 
-MAX_UPLOAD = 100_000_000
+MAX_UPLOAD = 50_000_000
 """Bytes of an uploaded file: what a worker reads, checks and writes within one invocation, with room to spare."""
 
 Mode = Literal["upsert", "replace"]
