@@ -45,7 +45,7 @@ def remote() -> Iterator[DataService]:
 
 @pytest.fixture
 def client(remote: DataService) -> RemoteDataService:
-    return RemoteDataService(remote.url, TOKEN, timeout=0.5)
+    return RemoteDataService(remote.url, TOKEN)
 
 
 def finished(client: RemoteDataService, fence: int = 7) -> Export:
@@ -118,8 +118,9 @@ REFUSED = {"redirect": "3xx", "400": "4xx", "huge": "too long", "deep": "unreada
 @pytest.mark.parametrize("kind", AWAY)
 def test_an_outage_is_told_with_its_host_and_a_second_try_finds_the_same_export(client, remote, kind) -> None:
     remote.misbehave("start", kind)
+    impatient = RemoteDataService(remote.url, TOKEN, timeout=0.5 if AWAY[kind]["status"] == "timeout" else 20)
     with pytest.raises(ServiceAway) as away:
-        client.start(WANTED, fence=7)
+        impatient.start(WANTED, fence=7)
     assert away.value.details == {"host": "127.0.0.1", **AWAY[kind]}
 
     assert finished(client).done
@@ -234,7 +235,9 @@ def test_a_file_that_does_not_come(client, remote, kind, error) -> None:
     finished(client)
     remote.misbehave("file", kind)
     with pytest.raises(error):
-        list(client.read(WANTED.key, "trees.csv"))
+        list(
+            RemoteDataService(remote.url, TOKEN, timeout=0.5 if kind == "silent" else 20).read(WANTED.key, "trees.csv")
+        )
     assert b"".join(client.read(WANTED.key, "trees.csv"))  # and the connection that broke is no trouble for the next
 
 

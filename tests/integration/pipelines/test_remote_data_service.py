@@ -21,11 +21,7 @@ from tests.integration.pipelines.conftest import CLOSED, Killed
 def remote(office) -> Iterator[DataService]:
     with serving() as service:
         service.elsewhere = f"{service.url}/elsewhere"
-        office.point(
-            LEASEWAY_DATA_SERVICE_URL=service.url,
-            LEASEWAY_DATA_SERVICE_TOKEN=TOKEN,
-            LEASEWAY_DATA_SERVICE_TIMEOUT="1",
-        )
+        office.point(LEASEWAY_DATA_SERVICE_URL=service.url, LEASEWAY_DATA_SERVICE_TOKEN=TOKEN)
         yield service
         assert service.faults == []
 
