@@ -17,9 +17,12 @@ class NotToBeHad(Exception):
     """The package can't be fetched here; the message says what apt-get said."""
 
 
-def unpack(folder: Path, *packages: str) -> dict[str, str]:
-    """Unpack packages and the libraries they need and the machine hasn't; what a child's environment needs for them."""
-    wanted, seen = list(packages), set(packages)
+def unpack(folder: Path, *packages: str, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """Unpack packages and the libraries they need and the machine hasn't; what a child's environment needs for them.
+
+    ``without`` names libraries that only what isn't used of them needs.
+    """
+    wanted, seen = list(packages), {*packages, *without}
     while wanted:
         package = _fetched(wanted.pop())
         _run("dpkg-deb", "--extract", package, folder)

@@ -25,18 +25,26 @@ DOUBLE = "nullif(nullif(nullif({0}, 'NaN'), 'Infinity'), '-Infinity')"
 # A shape as RFC 7946 has it, in every format: degrees east and north of WGS 84, rings counterclockwise, no measures. An
 # unknown SRID is the declared one; what the RFC has no shape for, or lies beyond the earth, is no number (22P02).
 SHAPE = """(select case
-    when {{s}}geometrytype(g) not in ('POINT', 'LINESTRING', 'POLYGON', 'MULTIPOINT', 'MULTILINESTRING', 'MULTIPOLYGON',
-                                      'GEOMETRYCOLLECTION') then ({{s}}geometrytype(g) || '?')::int::text
-    when not ({{s}}st_xmin(g) >= -180 and {{s}}st_xmax(g) <= 180 and {{s}}st_ymin(g) >= -90 and {{s}}st_ymax(g) <= 90)
-        then ({{s}}st_xmin(g)::text || ' is out of range')::int::text
-    else {written} end
-  from (select {{s}}st_forcepolygonccw(case {{s}}st_zmflag(t) when 3 then {{s}}st_force3dz(t)
-                                                              when 1 then {{s}}st_force2d(t) else t end) as g
+    when {{s}}geometrytype(g) in ('POLYGON', 'MULTIPOLYGON') and {within} then {turned}
+    when {{s}}geometrytype(g) in ('POINT', 'LINESTRING', 'MULTIPOINT', 'MULTILINESTRING', 'GEOMETRYCOLLECTION')
+     and {within} then {written}
+    when g is not null then ({{s}}geometrytype(g) || ' is no place')::int::text end
+  from (select case {{s}}st_zmflag(t) when 3 then {{s}}st_force3dz(t) when 1 then {{s}}st_force2d(t) else t end as g
   from (select {{s}}st_transform(case when {{s}}st_srid(o) <> 0 then o
                                       when {{srid}} <> 0 then {{s}}st_setsrid(o, {{srid}})
                                       else ('SRID ' || {{s}}st_srid(o))::int::text::{{s}}geometry end, 4326) as t
-  from (select {{0}}::{{s}}geometry as o offset 0) as original offset 0) as turned offset 0) as shape)"""
-WKT = SHAPE.format(written="{s}st_astext(g, 9)")  # a tenth of a millimetre
+  from (select {{0}}::{{s}}geometry as o offset 0) as original offset 0) as measured offset 0) as shape)"""
+WITHIN = """({s}st_isempty(g) or {s}st_xmin(g) >= -180 and {s}st_xmax(g) <= 180
+                          and {s}st_ymin(g) >= -90 and {s}st_ymax(g) <= 90)"""
+
+
+def _shape(written: str) -> str:
+    # PostGIS would turn round the lines, too, if it were asked for more than polygons.
+    turned = written.replace("(g,", "({s}st_forcepolygonccw(g),")
+    return SHAPE.format(written=written, turned=turned, within=WITHIN)
+
+
+WKT = _shape("{s}st_astext(g, 9)")  # a tenth of a millimetre
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ TYPES |= {f"{name}[]": _array(type_) for name, type_ in TYPES.items()}
 TYPES["geometry"] = Type(
     "geometry geography",
     WKT,
-    SHAPE.format(written="{s}st_asgeojson(g, 9, 0)") + "::json",
+    _shape("{s}st_asgeojson(g, 9, 0)") + "::json",
     order=(f'{WKT} collate "C"',),
 )
 
@@ -124,10 +132,8 @@ def staging_value(type_: Type) -> str:
 def _staged(type_: Type) -> Type:
     """The type as it stands in a staging table: text, which is written as the source would have written it."""
     if _apart(type_):
-        value, json = "({0}::json ->> 0)", "({0}::json -> 1)"
-    else:
-        value, json = "{0}", None if type_.json is None else "{0}::json"
-    return Type("S", value, json, escaped=type_.escaped)
+        return Type("S", "({0}::json ->> 0)", "({0}::json -> 1)", escaped=type_.escaped)
+    return Type("S", "{0}", None if type_.json is None else "{0}::json", escaped=type_.escaped)
 
 
 STAGED = {name: _staged(type_) for name, type_ in TYPES.items()}
