@@ -1,0 +1,360 @@
+"""Two pipelines' own commits in every order: a load's against recovery, and two writers of one catalogue entry.
+
+Their statements are the real ones, as is the triple store; what the orders cut is every statement and every COMMIT.
+"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from chalicelib import pipelines, settings
+from chalicelib.catalog.store import GraphStore
+from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition
+from chalicelib.db import Database
+from chalicelib.engine import Engine, Idempotency, Job, keeping
+from chalicelib.engine.model import Counts
+from chalicelib.pipelines import entries
+from chalicelib.pipelines.export import removal as export_removal
+from chalicelib.pipelines.load import LoadDialect
+from chalicelib.pipelines.load import steps as load_steps
+from chalicelib.pipelines.load.accepting import accept_load
+from chalicelib.pipelines.publication import removal
+from chalicelib.pipelines.publication import steps as publication_steps
+from localstack.postgresql import free_ports
+from tests.proof.conftest import LONG
+from tests.proof.interleaving import explore
+from tests.proof.watch import require
+from tests.proof.world import World
+
+MOST = 2_000 if LONG else 40
+
+DEFINITION = Definition.parse(
+    {
+        "title": {"en": "Trees"},
+        "description": {"en": "Every tree of the city."},
+        "keywords": {"en": ["trees"]},
+        "languages": ["en"],
+        "publisher": {"name": {"en": "Office"}, "iri": "https://office.example.org/id"},
+        "contact": {"name": {"en": "Open data desk"}, "email": "opendata@example.org"},
+        "themes": ["ENVI"],
+        "licence": "CC0",
+        "source": "trees",
+        "formats": ["csv"],
+        "key": ["id"],
+        "columns": [{"name": "id", "type": "integer"}, {"name": "name", "type": "text"}],
+    }
+)
+ENVIRONMENT = {
+    "LEASEWAY_HASH_KEY": "x" * 32,
+    "LEASEWAY_CATALOG_TITLE": '{"en": "Open data"}',
+    "LEASEWAY_CATALOG_DESCRIPTION": '{"en": "What the city knows."}',
+    "LEASEWAY_CATALOG_PUBLISHER_NAME": '{"en": "City"}',
+    "LEASEWAY_CATALOG_PUBLISHER_IRI": "https://city.example.org/id",
+    "LEASEWAY_CATALOG_LICENCE": "http://publications.europa.eu/resource/authority/licence/CC0",
+    "LEASEWAY_CATALOG_HOMEPAGE": "https://city.example.org/data",
+}
+FILE = {
+    "name": "trees.csv",
+    "format": "csv",
+    "media_type": "text/csv",
+    "key": "exports/a",
+    "bytes": 7,
+    "sha256": "0" * 64,
+    "etag": '"a"',
+}
+EMPTY = """
+delete from dataset.version;
+delete from dataset.load;
+delete from engine.idempotency;
+delete from engine.job;
+delete from dataset.definition;
+delete from dataset.dataset;
+delete from dataset.source;
+drop table if exists store.trees;
+"""
+
+Act = Callable[[Engine], Any]
+
+
+class Office:
+    """Trees, with a store of their own, on the world's clock; each act's engine is its own process."""
+
+    orders = 0
+
+    def __init__(self, world: World, store: GraphStore, graph: str):
+        self.world = world
+        self.store = store
+        self.graph = graph
+        self.admin = world.watch._connection
+        self.here = threading.local()
+        self.settings = settings.settings()
+        self.engine = self.process(Database(world.dsn))
+
+    def process(self, database: Database) -> Engine:
+        clock = self.world.clock
+        return Engine(
+            database,
+            pipelines.PIPELINES,
+            self.settings,
+            self.world.queues,
+            monotonic=clock.monotonic,
+            sleep=clock.sleep,
+        )
+
+    def context(self) -> pipelines.Context:
+        engine = getattr(self.here, "engine", self.engine)
+        return pipelines.Context(self.settings, engine.db, engine)
+
+    def acting(self, act: Act) -> Callable[[Database], Any]:
+        def on(database: Database) -> Any:
+            self.here.engine = self.process(database)
+            return act(self.here.engine)
+
+        return on
+
+    def reset(self) -> None:
+        self.world.reset()
+        self.admin.execute(EMPTY)
+        self.store.replace(self.graph, b"", self.engine.fence(self.engine.db))
+        with self.engine.db.transaction() as tx:
+            registry.register_store(tx, "trees", "trees")
+            registry.put_definition(tx, "trees", DEFINITION)
+
+    def until_quiet(self) -> bool:
+        """Everybody comes once a minute, until nothing is left to do: after every tenth order, for it takes longest."""
+        self.orders += 1
+        if self.orders % 10 != 1:
+            return False
+        for _ in range(60):
+            self.engine.recover()
+            self.engine.work_on("work", [], lambda: 900)
+            self.engine.clean_up(removers={**pipelines.REMOVERS, "export": "tests.proof.test_real_steps:ignore"})
+            now = self.world.watch.snapshot()
+            if not now.unfinished() and not [row for row in now.ledger.values() if row["status"] == "garbage"]:
+                return True
+            self.world.clock.advance("61 s" if now.unfinished() else "16 min")
+        raise AssertionError("not quiet")
+
+    # Loads
+
+    def load(self, *rows: str) -> UUID:
+        key = Idempotency(principal=b"p", route="POST /loads", key=uuid4().bytes, body=b"b")
+        body = "\n".join(("id,name", *rows)).encode()
+        job = accept_load(self.engine, "trees", "owner", key, mode="upsert", dialect=LoadDialect(), body=body)
+        assert isinstance(job, Job)
+        return job.id
+
+    def rows(self) -> list[dict[str, Any]]:
+        if self.admin.execute("select to_regclass('store.trees') as found").fetchone()["found"] is None:
+            return []
+        return self.admin.execute("select id, name from store.trees order by id").fetchall()
+
+    def record(self, job: UUID) -> dict[str, Any] | None:
+        return self.admin.execute("select * from dataset.load where job_id = %s", [job]).fetchone()
+
+    # Publications
+
+    def ready(self) -> UUID:
+        """A publication whose files are there: its entry is to be written next."""
+        job = pipelines.publish(self.engine, "trees").id
+        leased = self.engine.claim("work", job=job, ask=uuid4(), lease=timedelta(seconds=60))
+        assert leased
+        leased.advance("PERSIST_DATA", [], {"files": [FILE], "records": 7}, hand_over=True)
+        self.world.watch.look()
+        return job
+
+    def entry(self) -> tuple[int, int | None]:
+        """Triples of the entry, and its fence."""
+        held = self.store.held(self.graph)
+        return held.triples, held.fence
+
+    def current(self) -> dict[str, Any] | None:
+        return self.admin.execute(
+            "select version.* from dataset.version join dataset.dataset on id = dataset_id and number = current_version"
+        ).fetchone()
+
+
+def ignore(row: object) -> None:
+    """No data service was asked for anything."""
+
+
+@pytest.fixture(scope="session")
+def oxigraph() -> Iterator[GraphStore]:
+    (port,) = free_ports(1)
+    program = Path(sys.executable).with_name("oxigraph")
+    process = subprocess.Popen([program, "serve", "--bind", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    assert any("istening" in line for line in process.stderr), "Oxigraph didn't start"
+    yield GraphStore(f"http://127.0.0.1:{port}/update", f"http://127.0.0.1:{port}/query")
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+@pytest.fixture
+def office(world: World, oxigraph: GraphStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    for name, value in {**ENVIRONMENT, "DATABASE_URL": world.dsn, "PUBLIC_URL": world.settings.public_url}.items():
+        monkeypatch.setenv(name, value)
+    settings.settings.cache_clear()
+    made = Office(world, oxigraph, f"{world.settings.public_url}/datasets/trees")
+    for module in (load_steps, publication_steps, entries, removal, export_removal):
+        monkeypatch.setattr(module, "context", made.context)
+    for module in (entries, removal):
+        monkeypatch.setattr(module, "graph_store", lambda: oxigraph)
+    made.reset()
+    yield made
+    made.admin.execute(EMPTY)
+    made.engine.db.close()
+    settings.settings.cache_clear()
+
+
+def recover(engine: Engine) -> dict[str, int]:
+    counts = Counts()
+    keeping.recover(engine._around, lambda: True, counts)
+    return counts.by
+
+
+def work_on(job: UUID) -> Act:
+    return lambda engine: engine.work("work", job=job, until=lambda: 900.0).outcome
+
+
+def in_every_order(
+    office: Office, before: Callable[[], dict[str, Act]], after: Callable[[dict[str, Any]], None]
+) -> int:
+    def prepare() -> dict[str, Callable[[Database], Any]]:
+        office.reset()
+        acts = before()
+        office.world.watch.look()
+        return {name: office.acting(act) for name, act in acts.items()}
+
+    watcher = office.admin
+    assert isinstance(watcher, psycopg.Connection)
+    return explore(office.world.dsn, watcher, prepare, after, most=MOST)
+
+
+def test_a_load_s_rows_are_there_exactly_when_its_record_and_its_end_are(office, figures):
+    """Load commit / recover: the worker is slow, its lease ends, another one takes over."""
+    seen = SimpleNamespace(job=None, lost=0)
+
+    def before() -> dict[str, Act]:
+        seen.job = office.load("1,oak", "2,elm")
+
+        def passes(engine: Engine) -> None:
+            office.world.clock.advance("3 min")
+
+        return {"load": work_on(seen.job), "recover": recover, "time passes": passes}
+
+    def whole() -> bool:
+        rows, record, job = office.rows(), office.record(seen.job), office.engine.job(seen.job)
+        done = job is not None and job.status == "succeeded"
+        require(bool(record) == done, "a record without its end, or an end without its record:", record, job)
+        require(rows == ([{"id": 1, "name": "oak"}, {"id": 2, "name": "elm"}] if done else []), "rows:", rows, job)
+        return done
+
+    def after(replies: dict[str, Any]) -> None:
+        finished = whole()
+        require((replies["load"] == "finished") == finished, "the worker was told", replies["load"], finished)
+        seen.lost += replies["load"] == "lost"
+        if office.until_quiet():
+            require(whole(), "the load was never done")
+            require(office.record(seen.job)["inserted"] == 2, "not as it says:", office.record(seen.job))
+
+    figures["orders"] = in_every_order(office, before, after)
+    figures["pairs"] = 1
+    assert seen.lost  # some orders do take the job away
+
+
+def test_loads_of_one_dataset_are_done_one_after_the_other_whoever_works(office, figures):
+    """Two loads of the same row, two workers: the later one's value stands, each is recorded once."""
+    seen = SimpleNamespace(jobs=[])
+
+    def before() -> dict[str, Act]:
+        seen.jobs = [office.load("1,oak"), office.load("1,elm")]
+        return {"one": work_on(seen.jobs[1]), "other": work_on(seen.jobs[0])}
+
+    def after(replies: dict[str, Any]) -> None:
+        if not office.until_quiet():
+            return
+        require(office.rows() == [{"id": 1, "name": "elm"}], "in another order:", office.rows())
+        done = [office.record(job) for job in seen.jobs]
+        require([(each["inserted"], each["updated"]) for each in done] == [(1, 0), (0, 1)], "done twice, or not:", done)
+
+    figures["orders"] = in_every_order(office, before, after)
+    figures["pairs"] = 1
+
+
+def consistent(office: Office) -> None:
+    """The entry is the current version's, or empty where there is none; nothing of anybody else's is in it."""
+    triples, _ = office.entry()
+    current = office.current()
+    require(triples == (current["triples"] if current else 0), "a mixed or foreign entry:", triples, current)
+
+
+def test_two_writers_of_one_entry_a_slow_owner_and_the_next_one(office, figures):
+    """A publication whose lease ends while it writes; recovery, and another worker publishes."""
+    seen = SimpleNamespace(job=None)
+
+    def before() -> dict[str, Act]:
+        seen.job = office.ready()
+
+        def next_owner(engine: Engine) -> Any:
+            office.world.clock.advance("3 min")
+            recover(engine)
+            office.world.clock.advance("15 s")
+            return engine.work("work", job=seen.job, until=lambda: 900.0).outcome
+
+        return {"slow": work_on(seen.job), "next": next_owner}
+
+    def after(replies: dict[str, Any]) -> None:
+        numbers = [row["number"] for row in office.admin.execute("select number from dataset.version").fetchall()]
+        require(numbers in ([], [1]), "a version twice:", numbers)
+        if numbers:
+            consistent(office)
+        office.engine.cancel(seen.job)  # back in GET_DATA it would need a data service
+        if office.until_quiet():
+            consistent(office)
+
+    figures["orders"] = in_every_order(office, before, after)
+    figures["pairs"] = 1
+
+
+def test_two_writers_of_one_entry_a_publication_and_cleanup(office, figures):
+    """Cleanup puts back what a failed publication left, while the next one writes."""
+    seen = SimpleNamespace(job=None)
+
+    def before() -> dict[str, Act]:
+        failed = office.ready()
+        leased = office.engine.claim("work", job=failed, ask=uuid4(), lease=timedelta(seconds=60))
+        leased.note("graph", {"graph": office.graph, "dataset": "trees"})
+        office.store.replace(office.graph, b"<urn:a> <urn:b> <urn:c> .\n", leased.claim_id)
+        leased.fail("triple_store_mismatch", {})
+        office.world.watch.look()
+        seen.job = office.ready()
+        removers = {**pipelines.REMOVERS, "export": "tests.proof.test_real_steps:ignore"}
+        return {
+            "publication": work_on(seen.job),
+            "cleanup": lambda engine: keeping.clean_up(engine._around, removers, Counts()),
+        }
+
+    def after(replies: dict[str, Any]) -> None:
+        for reply in replies.values():
+            require(not isinstance(reply, BaseException), "an error:", reply)
+        require(replies["publication"] in ("finished", "waiting"), "the publication:", replies)
+        if replies["publication"] == "finished":
+            require(office.current() is not None, "the publication was lost")
+        if office.until_quiet():
+            consistent(office)
+            require(office.current() is not None, "the publication was lost")
+
+    figures["orders"] = in_every_order(office, before, after)
+    figures["pairs"] = 1
