@@ -1,3 +1,4 @@
+import psycopg
 import pytest
 
 from chalicelib.engine import Engine
@@ -11,3 +12,28 @@ def lossy(dsn, clock, settings, queues):
     database = toy.Lossy(dsn)
     yield Engine(database, toy.PIPELINES, settings, queues, monotonic=clock.monotonic, sleep=clock.sleep)
     database.close()
+
+
+BROKEN = """
+create function engine.broken() returns trigger language plpgsql as $$
+begin
+    if new.kind = any (tg_argv) and new.job_id in (select id from engine.job where subject ->> 'name' like 'bad%%')
+       or new.kind = any (tg_argv) and new.kind = 'failed' then
+        raise exception 'e-mail someone@example.org';
+    end if;
+    return new;
+end $$;
+create trigger broken before insert on engine.job_event for each row execute function engine.broken(%s);
+"""
+
+
+@pytest.fixture
+def break_events(admin_database_dsn):
+    """Make the statements that write these kinds of events fail, for jobs called bad."""
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+
+        def install(*kinds):
+            admin.execute(BROKEN % ", ".join(repr(kind) for kind in kinds))
+
+        yield install
+        admin.execute("drop trigger if exists broken on engine.job_event; drop function if exists engine.broken")

@@ -167,31 +167,6 @@ def test_T17_one_tick_delivered_five_times_at_once_has_the_effect_of_one(engine,
     ] * 10
 
 
-BROKEN = """
-create function engine.broken() returns trigger language plpgsql as $$
-begin
-    if new.kind = any (tg_argv) and new.job_id in (select id from engine.job where subject ->> 'name' like 'bad%%')
-       or new.kind = any (tg_argv) and new.kind = 'failed' then
-        raise exception 'e-mail someone@example.org';
-    end if;
-    return new;
-end $$;
-create trigger broken before insert on engine.job_event for each row execute function engine.broken(%s);
-"""
-
-
-@pytest.fixture
-def break_events(admin_database_dsn):
-    """Make the statements that write these kinds of events fail, for jobs called bad."""
-    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
-
-        def install(*kinds):
-            admin.execute(BROKEN % ", ".join(repr(kind) for kind in kinds))
-
-        yield install
-        admin.execute("drop trigger if exists broken on engine.job_event; drop function if exists engine.broken")
-
-
 def test_T06_rows_that_fail_to_recover_block_nobody_and_end_as_unrecoverable(engine, clock, break_events):
     bad = [engine.accept("delivery", Parcel(name=f"bad{number}")).job.id for number in range(8)]
     clock.advance("1 s")

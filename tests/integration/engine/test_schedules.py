@@ -220,3 +220,39 @@ def test_catch_up_is_bounded_by_time(engine, clock, monkeypatch):
     accept = engine._accept
     monkeypatch.setattr(engine, "_accept", lambda *args, **more: (clock.advance("20 s"), accept(*args, **more))[1])
     assert engine.catch_up() == {"started": 3}
+
+
+def test_OD_53_after_a_month_of_slow_runs_a_daily_schedule_is_where_it_was(engine, clock):
+    clock.set("2026-04-30 12:00:00+00")
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    slots = []
+    for _ in range(30):
+        clock.set((engine.get_schedule("parcel:a").next_due_at + timedelta(seconds=50)).isoformat())
+        assert engine.catch_up() == {"started": 1}
+        clock.advance("15 min")
+        work_all(engine)
+        slots.append(engine.get_schedule("parcel:a").last_due_at)
+    assert slots == [at("2026-05-01 00:00") + timedelta(days=number) for number in range(30)]
+
+
+def test_OD_54_the_next_run_follows_the_new_cadence_and_off_means_off(engine, clock):
+    clock.set("2026-03-02 09:00:00+00")
+    weekly = Cadence(every="week", at="02:00", on="sunday", zone="Europe/Berlin")
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, weekly)
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-03 01:00:00+00")
+    assert engine.catch_up() == {"started": 1}
+    work_all(engine)
+    engine.delete_schedule("parcel:a")
+    clock.advance("40 days")
+    assert engine.catch_up() == {}
+
+
+def test_OD_56_three_missed_days_are_one_run_and_then_the_usual_time(engine, clock):
+    clock.set("2026-03-02 09:00:00+00")
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-05 12:00:00+00")
+    assert engine.catch_up() == {"started": 1}
+    work_all(engine)
+    assert engine.catch_up() == {}
+    assert engine.get_schedule("parcel:a").next_due_at == at("2026-03-06 01:00")
