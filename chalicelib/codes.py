@@ -125,7 +125,7 @@ FAILURES: dict[str, Code] = {
         "What was read back from the triple store is not what was written.", "It is tried again with a new fence."
     ),
     "fence_regressed": Code(
-        "The triple store or the data service knows a newer fence than the database gives: the database is older.",
+        "The triple store, the data service or a refresh's target knows a newer fence than the database: it is older.",
         "After a restore run `leaseway restored`, then requeue it.",
     ),
     "storage_refused": Code(

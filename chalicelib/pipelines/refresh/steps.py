@@ -62,7 +62,10 @@ class _Refresh:
         self._job = job
         self._db = context().db
         self._number = job.subject.manifest
-        self._fresh = True  # nothing has been done yet in this invocation
+        self._fresh = True  # nothing has been done yet since it was claimed
+        self._mark: dict[
+            str, Any
+        ] = {}  # the checkpoint: the contract at work, whether it is staged, whether it was late
         self._records = 0
 
     def run(self) -> Finished | Wait:
@@ -83,8 +86,7 @@ class _Refresh:
                 held_up[contract.name] = error
             except TimeIsUp:
                 return Wait(0)
-            else:
-                self._fresh = False
+            self._fresh = False
         for waiting in held_up.values():
             if isinstance(waiting, NoSlot):
                 return Wait(waiting.pause, waiting_for="free_connection")
@@ -114,6 +116,9 @@ class _Refresh:
                 with self._holding() as tx:
                     self._audit(tx, contract, "skipped", started_at, code="dependency_failed")
                 return
+            self._mark = {"contract": contract.name}
+            if self._job.checkpoint and self._job.checkpoint["contract"] == contract.name:
+                self._mark = self._job.checkpoint
             with self._naming_faults():
                 self._refresh(contract, index, started_at)
         except ContractFailed as failed:
@@ -144,8 +149,11 @@ class _Refresh:
         except ChecksFailed as error:
             raise ContractFailed("check_failed", seen=error.seen) from error
         except TimeIsUp:
-            if self._fresh:  # a whole invocation wasn't enough
+            # Claimed late in an invocation it may have had little time; the next one, woken for it alone, has all.
+            if self._fresh and self._mark.get("late"):
                 raise ContractFailed("outlasts_invocation") from None
+            if self._fresh:
+                self._save(late=True)
             raise
         except PermanentFailure as error:
             raise ContractFailed(error.code, error.details) from error
@@ -210,13 +218,14 @@ class _Refresh:
                 return self._stage_chunks(target, contract, records, contract.chunk_rows)
 
     def _stage_chunks(self, target: Target, contract: Contract, records: Source, size: int) -> int:
-        mine = {"contract": contract.name}
-        if self._job.checkpoint != mine:
+        if not self._mark.get("staged"):
             target.begin_staging()
-            self._job.save(mine)
+            self._save(staged=True)
         chunks = Chunks(contract, size)
         while target.stage(self._counted(records, chunks.after(target.last_key()), chunks.key), keyed=True) >= size:
             self._fresh = False
+            if self._mark.get("late"):
+                self._save(late=False)
             self._beat()
         unkeyed = 0
         for counted in records.count(chunks.without_key):
@@ -254,6 +263,10 @@ class _Refresh:
             self._records += len(batch)
             self._beat()
             yield batch
+
+    def _save(self, **more: bool) -> None:
+        self._mark = self._mark | more
+        self._job.save(self._mark)
 
     def _beat(self) -> None:
         self._job.heartbeat(records=self._records)
