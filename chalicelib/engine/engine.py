@@ -163,7 +163,7 @@ class Engine:
         """How many were sent, and whether everything that is owed now was."""
         sent = 0
         while more():
-            owed = self.db.run(sql.take_owed, job_id=job)
+            owed = self.db.run(sql.take_owed) if job is None else self.db.run(sql.take_wake_up, job_id=job)
             if not owed:
                 return sent, True
             acknowledged: set[UUID] = set()
@@ -179,6 +179,8 @@ class Engine:
             if unsent:
                 self._settle(sql.give_back_owed, unsent)
                 return sent, False
+            if job is not None:
+                return sent, True
         return sent, False
 
     def _settle(self, statement: str, owed: list[Row]) -> None:

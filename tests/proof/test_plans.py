@@ -158,8 +158,8 @@ ABOUT = {
     "retry_job": {"code": "internal_error"},
     "settle_key": KEY,
     "take_key": KEY,
-    "take_owed": {"job_id": None},
     "take_over": {"thing": job(100_010)},
+    "take_wake_up": {"job_id": job(230_000)},
     "set_pause": {"pipeline": "tour"},
 }
 
@@ -212,6 +212,7 @@ CHANGES = {
     "recover_job": {"job": (0, 1, 0), "outbox": (0, 1, 0), "job_event": (1, 0, 0)},
     "take_garbage": {"ledger": (0, 1, 0)},
     "take_owed": {"outbox": (0, 10, 0)},
+    "take_wake_up": {"outbox": (0, 1, 0)},
 }
 
 PLANNERS = {

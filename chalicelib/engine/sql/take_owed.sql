@@ -1,11 +1,10 @@
--- Take up to ten wake-ups that are owed, or the one of a job; who dies with them leaves them for the next run.
+-- Take up to ten wake-ups that are owed; who dies with them leaves them for the next run.
 -- fence:  FOR UPDATE SKIP LOCKED; each is kept from other relays for 30 s, without a transaction open over the network
 -- index:  outbox_send_at
 with owed as materialized (
     select job_id
       from engine.outbox
      where send_at <= (select engine.clock())
-       and job_id = coalesce(%(job_id)s, job_id)
      order by send_at
      limit 10
        for update

@@ -26,7 +26,7 @@ def test_sqs_being_away_changes_nothing_for_the_caller(engine, queues, clock, jo
 
 
 def test_nor_does_the_database_being_away_once_the_job_is_accepted(lossy, queues):
-    lossy.db.requests = [sql.take_owed]
+    lossy.db.requests = [sql.take_wake_up]
     job = lossy.accept("delivery", Parcel(name="a")).job.id
     assert queues.of(job) == []
     assert lossy.relay() == 1
@@ -46,7 +46,7 @@ def test_a_queue_that_stays_away_leaves_everything_owed_and_the_relay_unfinished
 
 
 def test_T22_a_relay_that_dies_after_sqs_accepted_sends_again_and_the_job_runs_once(engine, queues, clock, job):
-    taken = engine.db.run(sql.take_owed, job_id=None)
+    taken = engine.db.run(sql.take_owed)
     queues.send("work", [(row["job_id"], row["delay"]) for row in taken])  # and here it dies
     clock.advance("30 s")
     engine.recover()
@@ -117,7 +117,7 @@ OWES = {
 
 @pytest.mark.parametrize("why", OWES)
 def test_a_newer_wake_up_does_not_go_with_the_older_when(engine, clock, job, why):
-    [older] = engine.db.run(sql.take_owed, job_id=None)
+    [older] = engine.db.run(sql.take_owed)
     engine.queues.away = True
     OWES[why](engine, clock, job)  # owes a newer one, while the older is being sent
     engine.db.run(sql.delete_sent, jobs=[job], numbers=[older["number"]])
