@@ -136,6 +136,17 @@ def test_a_message_stays_hidden_for_six_time_outs_of_its_function_and_two_weeks_
         assert resources[dead]["Properties"]["MessageRetentionPeriod"] == 14 * 24 * 3600
 
 
+def test_T24_the_alarm_reads_how_many_dead_letters_are_visible() -> None:
+    """Not how many were sent: what SQS moves by itself isn't counted there."""
+    resources = json.loads((CHECKOUT / "infra" / "resources.json").read_text())["Resources"]
+    for queue in ("Work", "Fetch"):
+        alarm = resources[f"{queue}DeadLettersAlarm"]["Properties"]
+        dead = resources[f"{queue}DeadLetters"]["Properties"]["QueueName"]
+        assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
+        assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": dead}]
+        assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+
+
 def test_the_minute_tick_has_no_records_and_no_retries() -> None:
     resources = json.loads((CHECKOUT / "infra" / "resources.json").read_text())["Resources"]
     for function in ("Worker", "Fetcher"):
