@@ -7,7 +7,7 @@ from chalicelib import codes
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.datasets.store import TYPES, StoreMismatch, check_store, store_columns, store_key
-from chalicelib.db import Row, Sql, statements
+from chalicelib.db import Sql, statements
 from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal
 from chalicelib.exports.files import Dialect
 from chalicelib.security import keyed_hash
@@ -86,11 +86,6 @@ def accept_load(
         return job
 
     return engine.once(key, accept)
-
-
-def counts(db: Sql, job: UUID) -> Row | None:
-    """What a load did: rows, inserted, updated, deleted; None until it is done."""
-    return db.one(SQL.find_load, job=job)
 
 
 def _definition(tx: Sql, dataset: str) -> tuple[int, Definition]:

@@ -316,6 +316,21 @@ def test_an_upload_is_streamed_in_and_cant_be_turned_into_a_copy() -> None:
     told(story)
 
 
+def test_an_upload_has_exactly_the_bytes_that_its_address_was_made_for() -> None:
+    async def story(caller: Caller) -> None:
+        address = caller.presign("put_object", Key="uploads/1", ContentLength=12)
+
+        status, _, _ = await caller.ask("PUT", address, data=b"id,name\n1,x\n")
+        assert status == 200
+        method, _, headers, sent = caller.upstream.last
+        assert (method, headers["Content-Length"], sent) == ("PUT", "12", b"id,name\n1,x\n")
+        for another in (b"", b"id,name\n1,x", b"id,name\n1,xy\n"):
+            assert (await caller.ask("PUT", address, data=another))[0] == 403
+        assert len(caller.upstream.asked) == 1
+
+    told(story)
+
+
 def test_the_stack_being_away_is_said_and_not_taken_for_an_answer() -> None:
     async def away(caller: Caller) -> None:
         status, headers, body = await caller.ask("GET", "/health")
