@@ -53,10 +53,8 @@ def begin(source_name: str) -> tuple[str, str]:
     types = {name: type_ for name, _, type_ in described}
     lines, refused = [], []
     for name, kind, _ in described:
-        if types[name]:
-            lines.append(
-                f"  - {{name: {_quoted(name)}, type: {_quoted(types[name])}}}{_missing(records - values[name])}"
-            )
+        if declared := types[name]:
+            lines.append(f"  - {{name: {_quoted(name)}, type: {_quoted(declared)}}}{_missing(records - values[name])}")
         else:
             lines.append(f"  # {_quoted(name)} is {kind}, which isn't published; have a view or a query make it text")
             refused.append(f"{name} ({kind})")
