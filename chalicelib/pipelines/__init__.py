@@ -57,7 +57,7 @@ def publish(
 
 
 def start_refresh(engine: Engine, *, key: Idempotency | None = None) -> Job | Failure:
-    """Accept a refresh as the newest manifest says, or find the one that is active, and try to wake a worker; Refusal."""
+    """Accept a refresh as the newest manifest says, or find the active one, and try to wake a worker; Refusal."""
     return engine.once(key, lambda tx: engine.accept("refresh", refresh.pin(tx, {}), tx=tx).job)
 
 
