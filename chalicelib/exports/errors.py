@@ -103,21 +103,28 @@ def code_of(sqlstate: str | None) -> str:
     return CODES.get(next(known, ""), "source_conflict")
 
 
-@contextmanager
-def blaming_source(relation: str, lacking: Callable[[str], str | None] = lambda message: None) -> Iterator[None]:
-    """What psycopg raises inside becomes a SourceError that names the relation.
+def of_psycopg(
+    error: psycopg.Error, relation: str, lacking: Callable[[str], str | None] = lambda message: None
+) -> SourceError:
+    """What psycopg raised, as a SourceError that names the relation.
 
     ``lacking`` names the privilege that a refusal is about; the server's message helps it to look, and stays there.
     """
+    sqlstate, privilege = error.sqlstate, None
+    if sqlstate is None:
+        refusal = next((refusal for refusal in REFUSALS if refusal.text.search(str(error))), None)
+        sqlstate, privilege = (refusal.sqlstate, refusal.privilege) if refusal else (None, None)
+    elif sqlstate == "42501":
+        privilege = lacking(error.diag.message_primary or "")
+    named = {} if privilege is None else {"privilege": privilege}
+    return SourceError(code_of(sqlstate), sqlstate, relation=relation, **named)
+
+
+@contextmanager
+def blaming_source(relation: str, lacking: Callable[[str], str | None] = lambda message: None) -> Iterator[None]:
+    """What psycopg raises inside becomes a SourceError that names the relation; see ``of_psycopg``."""
     try:
         yield
     except psycopg.Error as error:
-        sqlstate, privilege = error.sqlstate, None
-        if sqlstate is None:
-            refusal = next((refusal for refusal in REFUSALS if refusal.text.search(str(error))), None)
-            sqlstate, privilege = (refusal.sqlstate, refusal.privilege) if refusal else (None, None)
-        elif sqlstate == "42501":
-            privilege = lacking(error.diag.message_primary or "")
-        named = {} if privilege is None else {"privilege": privilege}
         # The error's own text may quote a record's values, so it isn't even kept as the cause.
-        raise SourceError(code_of(sqlstate), sqlstate, relation=relation, **named) from None
+        raise of_psycopg(error, relation, lacking) from None

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 
 from chalicelib.db import statements
 from chalicelib.engine import LeaseLost
-from chalicelib.exports.errors import SourceError, blaming_source
+from chalicelib.exports.errors import of_psycopg
 from chalicelib.exports.formats import quoted
 from chalicelib.exports.relation import LOCK_WAIT, QUIET, SILENCE, reach
 from chalicelib.exports.types import TYPES
@@ -97,11 +97,8 @@ def blaming_target(table: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        try:
-            with blaming_source(table):
-                raise error
-        except SourceError as named:
-            raise TargetError(CODES[named.code], named.details) from None
+        named = of_psycopg(error, table)
+        raise TargetError(CODES[named.code], named.details) from None
 
 
 def drop_staging(dsn: str, table: str) -> None:
