@@ -80,6 +80,11 @@ class Resumable:
     def filled(self, table: str | None) -> None:
         self._state["filled"] = table
 
+    def read_again(self) -> None:
+        """Remember that the file's table isn't whole any more."""
+        self.filled = None
+        self._save()
+
     @property
     def copied(self) -> bool:
         """Whether there is a copy to go on from."""

@@ -109,7 +109,7 @@ def _directly(
 
     def counted(snapshot: Source, records: int) -> None:
         if source["file"] and records != source["file"]["records"]:
-            resumable.filled = None
+            resumable.read_again()
             raise SourceError("source_unreachable", relation=source["name"])  # a crash of the server empties the table
         resumable.counted(snapshot, records)
 
