@@ -64,7 +64,7 @@ def test_all_errors_of_all_sources_are_told_before_one_is_registered(run, connec
 def test_a_definition_is_begun_from_what_the_source_has(run, connected, admin_database_dsn, tmp_path):
     with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
         admin.execute('alter table src.trees add "no" numeric, add "Größe in m" float8, add at timestamptz')
-        admin.execute("alter table src.trees add place point, add tags text[]")
+        admin.execute("alter table src.trees add place point, add places point[], add tags text[]")
         admin.execute(
             'insert into src.trees (id, name, "no") select n, nullif(n, 3)::text, n from generate_series(1, 1200) n'
         )
@@ -74,7 +74,7 @@ def test_a_definition_is_begun_from_what_the_source_has(run, connected, admin_da
 
     told = run("init", "trees", file)
 
-    assert "1,200 records, 5 columns; left out, for their types: place (point), tags (_text)" in told
+    assert "1,200 records, 6 columns; left out, for their types: place (point), places (point[])" in told
     text = file.read_text()
     assert "  - {name: name, type: text}  # none in 1\n" in text
     assert "  # place is point, which isn't published" in text
@@ -85,6 +85,7 @@ def test_a_definition_is_begun_from_what_the_source_has(run, connected, admin_da
         ("no", "decimal"),
         ("Größe in m", "double"),
         ("at", "timestamptz"),
+        ("tags", "text[]"),
     ]
     with pytest.raises(Exception, match=r"title\.en: is empty"):
         Definition.parse(begun)

@@ -11,7 +11,7 @@ from chalicelib.exports.formats import JSON_LINES, excel_csv, geojson
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
 
-from .readers import Number, read_csv, read_geojson, read_json, read_jsonl, read_xml
+from .readers import Number, read_csv, read_excel, read_geojson, read_json, read_jsonl, read_xml
 
 READERS = {"csv": read_csv, "json": read_json, "xml": read_xml}
 ALL_READERS = READERS | {"jsonl": read_jsonl, "geojson": read_geojson}
@@ -490,10 +490,12 @@ def test_a_source_in_another_encoding_gives_utf_8(make_source, tmp_path, encodin
     source.run("create table open.texts (t text)")
     source.run("insert into open.texts values ('größe & ÿ')")
 
-    _, contents = files_of(Relation(source.dsn, "open.texts", None, [Column("t", "text", "t")]), tmp_path)
+    relation = Relation(source.dsn, "open.texts", None, [Column("t", "text", "t")])
+    _, contents = files_of(relation, tmp_path, specs=ALL)
 
-    for name, read in READERS.items():
+    for name, read in ALL_READERS.items():
         assert read(contents[name]) == [{"t": "größe & ÿ"}], name
+    assert read_excel(contents["excel.csv"]) == [{"t": "größe & ÿ"}]
 
 
 @pytest.mark.parametrize("bom", [False, True])
