@@ -237,6 +237,23 @@ def test_committed_progress_gives_the_attempts_back_where_the_pipeline_says_so(e
     assert work(engine, job, queue="fetch") == "finished"
 
 
+def test_a_checkpoint_without_progress_gives_no_attempt_back(engine, clock):
+    job = engine.accept("crawl", Parcel(name="c")).job.id
+
+    def crawl(leased):
+        leased.save({"page": 1}, progress=False)
+        return crash(leased)
+
+    behaviour["CRAWL"] = crawl
+    for attempt in (1, 2, 3):
+        assert work(engine, job, queue="fetch") == "crashed"
+        assert engine.job(job).attempts == attempt
+        clock.advance("2 min")
+        engine.recover()
+        clock.advance("1 min")
+    assert engine.status(job).code == "attempts_exhausted"
+
+
 def test_a_payload_reaches_its_step_and_is_gone_at_the_end(engine, database):
     job = engine.accept("post", Parcel(name="p"), request=Letter(text="dear")).job.id
     seen = []
