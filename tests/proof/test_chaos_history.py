@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.proof.chaos.faults import Fault, schedule
-from tests.proof.chaos.history import CHECKS, Asked, History, Seen, content, lost_claims, violations
+from tests.proof.chaos.history import CHECKS, Asked, History, Seen, content, lost_claims, unexplained, violations
 
 BASE = "http://localhost:4000"
 GRAPH = f"{BASE}/datasets/stock"
@@ -112,6 +112,7 @@ def whole() -> History:
 def test_a_history_in_which_everything_is_right_has_no_violation() -> None:
     assert violations(whole()) == []
     assert sorted(claim for _, claim, _, _ in lost_claims(whole())) == [1, 7, 8, 9]
+    assert unexplained(whole()) == []
 
 
 WRONG: dict[str, tuple[str, Callable[[History], object]]] = {

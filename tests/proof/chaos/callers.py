@@ -37,7 +37,8 @@ class Callers:
     accepted: dict[str, Asked] = field(default_factory=dict)
     unexpected: list[str] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    asked_again: int = 0
+    asked_again: Counter[str] = field(default_factory=Counter)
+    """Why a request was sent again: no answer, or which one."""
     errors: list[BaseException] = field(default_factory=list)
     calling: threading.Event = field(default_factory=threading.Event)
     """Set once nobody may ask for anything any more."""
@@ -64,6 +65,17 @@ class Callers:
             self.over.set()
             for thread in threads:
                 thread.join()
+
+    def begun(self, seconds: float) -> bool:
+        """Whether the first load is done within so many seconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.errors:
+            with self._database() as database:
+                [(done,)] = database.execute("select count(*) from dataset.load").fetchall()
+            if done:
+                return True
+            time.sleep(0.3)
+        return False
 
     def drained(self, seconds: float) -> bool:
         """Ask for nothing more, and wait until every job has ended."""
@@ -119,6 +131,7 @@ class Callers:
         end = time.monotonic() + PATIENCE
         with httpx.Client(base_url=self.stage.url, timeout=20) as http:
             while time.monotonic() < end:
+                why = "no answer"
                 with suppress(httpx.TransportError):
                     answer = http.post(path, headers=headers, **request)
                     if answer.status_code == 202:
@@ -129,7 +142,8 @@ class Callers:
                     if answer.status_code < 500 and answer.status_code != 429:
                         self.unexpected.append(f"{path}: {answer.status_code} {answer.text[:300]}")
                         return
-                self.asked_again += 1
+                    why = str(answer.status_code)
+                self.asked_again[why] += 1
                 time.sleep(0.3)
         self.unexpected.append(f"{path}: no 202 within {PATIENCE} s")
 

@@ -18,6 +18,9 @@ import psycopg
 from .proxy import Proxy
 from .stage import IDLE, LEASE, Stage
 
+HUNT = 10
+"""Seconds for which a fault looks for somebody whom it hits."""
+
 SPARED = 3
 """Who is in this attempt is left alone: whoever loses it fails, rightly, and nothing is shown by that."""
 
@@ -67,7 +70,7 @@ class Journal:
 
 
 LANES: dict[str, tuple[tuple[str, ...], tuple[float, float], tuple[float, float]]] = {
-    "processes": (("killed",), (1.0, 4.0), (0, 0)),
+    "processes": (("killed",), (2.0, 5.0), (0, 0)),
     "zombies": (
         ("stopped", "left open in a publication", "stopped", "left open in a load"),
         (0.5, 3.0),
@@ -168,7 +171,10 @@ class Disturber:
             self._left_open(fault, drawn)
         else:
             what = next(name for name in NETWORK if fault.kind.startswith(name))
-            self._network(what, fault.kind.removeprefix(f"{what} "), fault.seconds)
+            mood = fault.kind.removeprefix(f"{what} ")
+            if what == "data service" and not self.stage.elsewhere:
+                what = "object storage"  # the one that is built in has its files there, and nothing else
+            self._network(what, mood, fault.seconds)
 
     # ---- processes
 
@@ -186,18 +192,30 @@ class Disturber:
 
     def _stopped(self, fault: Planned, drawn: random.Random) -> None:
         """A zombie: its lease runs out while it sleeps, and it wakes up and goes on."""
-        victim = self._await(lambda: self._busy("Worker", owning=True, drawn=drawn), patience=4)
+        victim = self._await(lambda: self._put_to_sleep(drawn), patience=HUNT)
         if not victim:
             return
-        pid, _ = victim
+        pid, claim = victim
         began = time.time()
-        with self._sleeping(pid) as process:
-            time.sleep(0.05)  # what it had logged before is there now
-            claim = self._claim_of(process)
-            if claim is None or self._is_spared(claim):
-                return
+        try:
             self.stop.wait(fault.seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         self.journal.note("stopped", began, claim)
+
+    def _put_to_sleep(self, drawn: random.Random) -> tuple[int, int] | None:
+        victim = self._busy("Worker", owning=True, drawn=drawn)
+        if victim is None:
+            return None
+        with suppress(ProcessLookupError):
+            os.kill(victim[0], signal.SIGSTOP)
+            time.sleep(0.05)  # what it had logged before is there now
+            claim = self._claim_of(victim[0])
+            if claim is not None and not self._is_spared(claim):
+                return victim[0], claim
+            os.kill(victim[0], signal.SIGCONT)
+        return None
 
     def _left_open(self, fault: Planned, drawn: random.Random) -> None:
         """A worker is gone in the middle of a transaction, unknown to the server; later it is killed, or wakes up."""
@@ -239,17 +257,20 @@ class Disturber:
                             " where pid = %s and state = 'idle in transaction' and xact_start = %s",
                             [backend, since],
                         ).fetchone()
-                        claim = self._claim_of_pid(pid)
+                        claim = self._claim_of(pid)
                         if still is not None and claim is not None and not self._is_spared(claim):
                             return pid, claim, backend
                         os.kill(pid, signal.SIGCONT)
                 return None
 
-            return self._await(caught, patience=8, pause=0.03)
+            return self._await(caught, patience=HUNT, pause=0.03)
 
     def _in_a_load(self) -> tuple[int, int | None, int] | None:
         """Caught while it waits for its store, which is held here: then it holds its dataset, its job and its rows."""
         with self._looking() as database, database.transaction():
+            [(there,)] = database.execute("select to_regclass('store.counts') is not null").fetchall()
+            if not there:
+                return None
             database.execute("set local lock_timeout = '2s'")
             database.execute("lock table store.counts in share mode")
             [(mine,)] = database.execute("select pg_backend_pid()").fetchall()
@@ -263,7 +284,7 @@ class Disturber:
                 for backend, port in rows:
                     if pid := self._behind(port):
                         os.kill(pid, signal.SIGSTOP)
-                        claim = self._claim_of_pid(pid)
+                        claim = self._claim_of(pid)
                         if claim is not None and not self._is_spared(claim):
                             return pid, claim, backend
                         os.kill(pid, signal.SIGCONT)
@@ -271,22 +292,17 @@ class Disturber:
 
             return self._await(caught, patience=3, pause=0.03)
 
-    @contextmanager
-    def _sleeping(self, pid: int) -> Iterator[int]:
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            yield pid
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
     def _session_is_over(self, backend: int) -> bool:
         with self._looking() as database:
             found = database.execute("select state from pg_stat_activity where pid = %s", [backend]).fetchone()
             return found is None
 
     def _busy(self, role: str, *, owning: bool, drawn: random.Random) -> tuple[int, int | None] | None:
-        running = [status for status in self.stage.running() if status["role"] == role and status["request_id"]]
+        running = [
+            status
+            for status in self.stage.running()
+            if status["role"] == role and status["request_id"] and is_awake(status["pid"])
+        ]
         drawn.shuffle(running)
         for status in running:
             claim = claim_in(status) if role == "Worker" else None
@@ -295,15 +311,12 @@ class Disturber:
         return None
 
     def _claim_of(self, pid: int) -> int | None:
-        return self._claim_of_pid(pid)
-
-    def _claim_of_pid(self, pid: int) -> int | None:
         return next((claim_in(status) for status in self.stage.running() if status["pid"] == pid), None)
 
     def _behind(self, port: int) -> int | None:
         """The function process that speaks to PostgreSQL from this port."""
         for status in self.stage.running():
-            if status["role"] == "Worker":
+            if status["role"] == "Worker" and is_awake(status["pid"]):
                 with suppress(psutil.Error):
                     if any(c.laddr.port == port for c in psutil.Process(status["pid"]).net_connections("tcp4")):
                         return int(status["pid"])
@@ -342,7 +355,7 @@ class Disturber:
             began, hits = time.time(), 0
             for backend, port in rows[: drawn.randint(1, 4)]:
                 pid = self._behind(port)
-                claim = self._claim_of_pid(pid) if pid else None
+                claim = self._claim_of(pid) if pid else None
                 if claim and self._is_spared(claim):
                     continue
                 ended = database.execute("select pg_terminate_backend(%s)", [backend]).fetchone()
@@ -383,10 +396,14 @@ class Disturber:
         proxy: Proxy = self.stage.proxies[label]
         before = {name: proxy.suffered[name, mood] for name in names}
         began = time.time()
+
+        def hits() -> int:
+            return sum(proxy.suffered[name, mood] - before[name] for name in names)
+
         with proxy.being(mood, *names):
             self.stop.wait(seconds)
-        hits = sum(proxy.suffered[name, mood] - before[name] for name in names)
-        self.journal.note(f"{what} {mood}", began, hits=hits)
+            self._await(hits, patience=HUNT)
+        self.journal.note(f"{what} {mood}", began, hits=hits())
 
     def _duplicates(self, fault: Planned, drawn: random.Random) -> None:
         """Wake-ups that come again, of jobs that run, wait or have ended long ago."""
@@ -413,6 +430,14 @@ class Disturber:
                 return None
             time.sleep(pause)
         return answer
+
+
+def is_awake(pid: int) -> bool:
+    """Whether it lives, and no other lane holds it."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def claim_in(status: dict[str, Any]) -> int | None:

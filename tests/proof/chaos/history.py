@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import io
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ Row = dict[str, Any]
 
 FENCE = "urn:leaseway:fence"
 VERSION = "http://www.w3.org/ns/dcat#version"
+INTEGERS = re.compile(r"#nonNegativeInteger>")
+"""What Oxigraph keeps as an integer, and no more."""
 
 AFTERWARDS = 20
 """Seconds for which a fault may still be felt: the time-outs of whoever waited for an answer."""
@@ -41,7 +44,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """A graph at an instant: its fences, how many versions it names, a hash of its other triples."""
+    """A graph at an instant: its fences, how many versions one thing has in it, a hash of its other triples."""
 
     graph: str
     fences: tuple[int, ...]
@@ -323,6 +326,8 @@ def wrong_answers(history: History) -> Iterator[str]:
 def failed_by_an_outage(history: History) -> Iterator[str]:
     """A job fails once three attempts were taken from it, never because something was away for less than its budget."""
     for id, failure in history.failures.items():
+        if (failure["pipeline"], failure["code"]) == ("export", "cancelled"):
+            continue  # its publication has ended, or another data service makes its files
         if failure["pipeline"] == "publication" and _failed_with_its_export(history, id, failure):
             continue
         taken = [claim for claim in _taken(history, id) if _explained(history, *claim)]
@@ -343,6 +348,11 @@ def lost_claims(history: History) -> list[tuple[str, int, float, float]]:
     """Claims whose lease ran out: job, claim, from when to when."""
     jobs = {event["job_id"] for event in history.events if event["kind"] == "worker_lost" or _gave_out(event)}
     return [(job, *claim[:3]) for job in jobs for claim in _taken(history, job) if claim[3]]
+
+
+def unexplained(history: History) -> list[tuple[str, int, float, float]]:
+    """Claims whose lease ran out though no fault hit them: a machine so busy that a heartbeat came too late."""
+    return [lost for lost in lost_claims(history) if not _explained(history, lost[1], lost[2], lost[3], True)]
 
 
 def _gave_out(event: Row) -> bool:
@@ -382,7 +392,7 @@ def _at(event: Row) -> float:
 
 
 def triples(oxigraph: str, graph: str) -> tuple[tuple[int, ...], int, str]:
-    """A graph of the triple store: its fences, how many versions it names, and a hash of everything else."""
+    """A graph of the triple store: its fences, how many versions one thing has, a hash of everything else."""
     answer = httpx.post(
         f"{oxigraph}/query",
         content=f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ GRAPH <{graph}> {{ ?s ?p ?o }} }}",
@@ -394,10 +404,11 @@ def triples(oxigraph: str, graph: str) -> tuple[tuple[int, ...], int, str]:
 
 def content(ntriples: str) -> tuple[tuple[int, ...], int, str]:
     """The same of a document."""
+    ntriples = INTEGERS.sub("#integer>", ntriples)
     found = [tuple(term.n3() for term in triple) for triple in Graph().parse(data=ntriples, format="nt")]
-    fences = tuple(sorted(int(o.split('"')[1]) for _, p, o in found if p == f"<{FENCE}>"))
+    fences = tuple(sorted(int(o.split('"')[1]) for s, p, o in found if p == f"<{FENCE}>" and "/versions/" not in s))
     rest = sorted(" ".join(triple) for triple in found if triple[1] != f"<{FENCE}>")
-    versions = sum(1 for _, p, _ in found if p == f"<{VERSION}>")
+    versions = max(Counter(s for s, p, _ in found if p == f"<{VERSION}>").values(), default=0)
     return fences, versions, hashlib.sha256("\n".join(rest).encode()).hexdigest()
 
 

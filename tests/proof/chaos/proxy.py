@@ -11,7 +11,17 @@ from typing import Any
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 from yarl import URL
 
-DROPPED = {"connection", "keep-alive", "transfer-encoding", "host", "content-length", "te", "trailer", "upgrade"}
+DROPPED = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "host",
+    "content-length",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+}
 SLOW = 0.4
 PATIENCE = 20
 """Seconds for which a silent server keeps its callers, and after which they are hung up on."""
