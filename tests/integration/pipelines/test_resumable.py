@@ -14,6 +14,7 @@ from chalicelib.datasets import registry
 from chalicelib.engine import Leased
 from chalicelib.exports import Store, gzipped, relation, storage
 from chalicelib.exports import staged as copies
+from chalicelib.exports.errors import SourceError
 from chalicelib.exports.staged import Pieces
 from chalicelib.pipelines.export import ExportSubject, removal, resumable, staging, steps
 from chalicelib.pipelines.export.staging import OutOfTime
@@ -446,3 +447,52 @@ def test_a_reader_that_lost_its_lease_does_not_hold_up_the_end(office, s3, undis
     assert staging_tables(office)
     office.clean_up()
     assert staging_tables(office) == []
+
+
+def once(monkeypatch, place, name, error):
+    """The first call of it raises."""
+    real, raised = getattr(place, name), []
+
+    def call(*arguments, **more):
+        if not raised:
+            raised.append(error)
+            raise error
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(place, name, call)
+
+
+def test_killed_when_all_files_are_there_it_only_finishes(office, s3, undisturbed, outlasting, monkeypatch):
+    once(monkeypatch, Leased, "complete", Killed())
+
+    done = run(office, begin(office))
+
+    assert same(office, s3, done, undisturbed)
+    assert done.attempts == 2
+    assert len(names(office)) == 1  # there was nothing to copy
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("measured", OutOfTime()), ("snapshot", SourceError("source_unreachable"))],
+    ids=["time", "away"],
+)
+def test_a_copy_that_cannot_be_looked_at_now_is_looked_at_later(
+    office, s3, undisturbed, outlasting, monkeypatch, name, error
+):
+    job = begin(office)
+    office.engine.work_on("work", [job], Invocation(LITTLE))
+    once(monkeypatch, resumable, name, error)
+
+    done = run(office, job)
+
+    assert same(office, s3, done, undisturbed)
+    assert (done.attempts, len(names(office))) == (1, 1)
+
+
+def test_a_store_that_hangs_in_the_last_moments_is_not_waited_for_longer(
+    office, s3, undisturbed, outlasting, monkeypatch
+):
+    monkeypatch.setattr(Pieces, "settle", lambda pieces, waiting: [waiting() for _ in range(9)])
+
+    assert same(office, s3, run(office, begin(office), LITTLE), undisturbed)
