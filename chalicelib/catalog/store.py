@@ -62,13 +62,14 @@ class GraphStore:
         self._timeout = timeout
         self._http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=timeout))
 
-    def replace(self, graph: str, ntriples: bytes, fence: int) -> None:
+    def replace(self, graph: str, ntriples: bytes, fence: int, newest: int = 0) -> None:
         """Make the graph hold exactly these triples, unless it holds this fence or a newer one already.
 
-        One request, one transaction: readers see the old graph or the new one. Success doesn't say that it was
-        written: compare ``held``. Raises StoreAway, StoreRefused, Unsafe.
+        Beside the fence stands ``newest``, the highest version number that was given (0: none), for it outlives the
+        version, and a restore of the database. One request, one transaction: readers see the old graph or the new one.
+        Success doesn't say that it was written: compare ``held``. Raises StoreAway, StoreRefused, Unsafe.
         """
-        self._send(self._update_url, "application/sparql-update", _update(graph, ntriples, fence))
+        self._send(self._update_url, "application/sparql-update", _update(graph, ntriples, fence, newest))
 
     def empty(self, graph: str, fence: int) -> None:
         """As ``replace`` by nothing. The fence stays, so that a late write of an older claim finds it."""
@@ -125,7 +126,7 @@ class GraphStore:
         raise StoreRefused(_host(url), status)
 
 
-def _update(graph: str, ntriples: bytes, fence: int) -> str:
+def _update(graph: str, ntriples: bytes, fence: int, newest: int = 0) -> str:
     """Fill the staging graph, delete unless this fence or a newer one is held, insert unless one is held, drop staging.
 
     In this order because an INSERT template of 10,000 triples overflows RDF4J's stack, and a DELETE/INSERT/WHERE with
@@ -136,6 +137,8 @@ def _update(graph: str, ntriples: bytes, fence: int) -> str:
     lines = ntriples.decode("ascii").splitlines()
     if not all(map(_LINE.fullmatch, lines)):
         raise Unsafe
+    if newest:
+        lines.append(f"{_named(f'{graph}/versions/{int(newest)}')} <{FENCE}> {number} .")
     triples = "\n".join(lines)
     return f"""\
 DELETE WHERE {{ GRAPH {staging} {{ ?s ?p ?o }} }} ;

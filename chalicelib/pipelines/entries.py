@@ -22,14 +22,15 @@ def graph_store() -> GraphStore:
     )
 
 
-def replace_entry(job: Leased[Any], tx: Sql, graph: str, ntriples: bytes, triples: int) -> bool:
+def replace_entry(job: Leased[Any], tx: Sql, graph: str, ntriples: bytes, triples: int, newest: int) -> bool:
     """Replace the entry (by nothing: empty it) in the transaction that holds dataset and job, and read it back.
 
+    ``newest`` is the highest version number that is given once the transaction commits: the graph keeps it.
     False where a newer fence stands there, for cleanup has put the entry back: come back with one newer still.
     """
     store = graph_store()
     try:
-        store.replace(graph, ntriples, job.claim_id)
+        store.replace(graph, ntriples, job.claim_id, newest)
         job.hold(tx)  # each request alone is shorter than the transaction may be idle, both together aren't
         held = store.held(graph)
     except StoreAway as error:

@@ -55,7 +55,7 @@ def restore_graph(row: LedgerRow) -> None:
             assert version is not None
             content, count = version["documents"]["nt"].encode("ascii"), version["triples"]
         try:
-            store.replace(graph, content, fence)
+            store.replace(graph, content, fence, locked["last_version"])
             registry.lock_dataset(tx, row.locator["dataset"])  # not idle for longer than one request
             held = store.held(graph)
         except StoreAway as error:

@@ -78,7 +78,7 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
         job.hold(tx)
         if locked["last_version"] + 1 != facts.version:
             return Wait(seconds=1)  # a withdrawal or a restore moved the number meanwhile: render anew
-        if not replace_entry(job, tx, facts.dataset_iri, rendered.ntriples, rendered.triples):
+        if not replace_entry(job, tx, facts.dataset_iri, rendered.ntriples, rendered.triples, facts.version):
             return Wait(seconds=1)
         registry.add_version(
             tx,

@@ -40,7 +40,7 @@ def _take_out(job: Leased[WithdrawalSubject]) -> bool:
     at, dataset, number = context(), job.subject.dataset, job.subject.version
     job.require(at.settings.store_timeout * 2)  # the replace and the reading back
     with job.transaction() as tx:
-        registry.lock_dataset(tx, dataset)
+        newest = registry.lock_dataset(tx, dataset)["last_version"]
         job.hold(tx)
         current = registry.withdraw_version(tx, dataset, number, job.id)
         standing = [row["number"] for row in registry.versions(tx, dataset) if not row["withdrawn_at"]]
@@ -50,7 +50,7 @@ def _take_out(job: Leased[WithdrawalSubject]) -> bool:
             entry, _ = _entry(tx, dataset, min(newer))
             mended = relink(entry, _dataset_iri(job), number, older)
             registry.correct_version(tx, dataset, min(newer), mended.documents, mended.triples)
-        if not replace_entry(job, tx, _dataset_iri(job), *_entry(tx, dataset, current)):
+        if not replace_entry(job, tx, _dataset_iri(job), *_entry(tx, dataset, current), newest):
             raise Rollback
         return True
     return False

@@ -85,6 +85,18 @@ def test_OD_08_texts_and_names_come_back_letter_by_letter(oxigraph, store):
     assert store.held(OTHERS[0]) == Held(1, 3)
 
 
+def test_the_number_that_was_given_last_stands_beside_the_fence_and_outlives_the_entry(oxigraph, store):
+    marks = f"SELECT ?s ?fence WHERE {{ GRAPH <{IRI}> {{ ?s <{FENCE}> ?fence FILTER (?s != <{IRI}>) }} }}"
+    store.replace(IRI, document(1, 3), 5, 7)
+    assert (store.held(IRI), ask(oxigraph, marks)) == (Held(5, 3), [(f"{IRI}/versions/7", "5")])
+
+    store.replace(IRI, document(1, 3), 4, 9)  # a stale one
+    assert ask(oxigraph, marks) == [(f"{IRI}/versions/7", "5")]
+
+    store.replace(IRI, b"", 6, 8)
+    assert (store.held(IRI), ask(oxigraph, marks)) == (Held(6, 0), [(f"{IRI}/versions/8", "6")])
+
+
 def test_OD_79_no_other_graph_changes_not_even_where_there_is_none_to_replace(oxigraph, store):
     for other in OTHERS:
         store.replace(other, document(1, 3), 1)

@@ -288,11 +288,11 @@ def test_a_stale_worker_changes_nothing_anywhere(office, monkeypatch):
     """A worker stops for ten minutes before its replace, as a frozen process does; another one publishes meanwhile."""
     replace, frozen = GraphStore.replace, []
 
-    def freeze(store, graph, ntriples, fence):
+    def freeze(store, graph, ntriples, fence, newest=0):
         if not frozen:
             frozen.append(fence)
             raise Killed
-        return replace(store, graph, ntriples, fence)
+        return replace(store, graph, ntriples, fence, newest)
 
     monkeypatch.setattr(GraphStore, "replace", freeze)
     job = office.publish()
