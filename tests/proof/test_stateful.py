@@ -346,7 +346,10 @@ class Machine(RuleBasedStateMachine):
             hand.gone = True
         elif act in ("beat", "require", "advance") and after:
             expires = datetime.fromisoformat(after["locked_until"])
-            require(expires <= self.clock.now() + timedelta(seconds=seconds), "a lease longer than asked for:", after)
+            # What is required may be there already, in a longer lease.
+            longest = self.clock.now() + timedelta(seconds=seconds)
+            longest = max(longest, hand.expires) if act == "require" else longest
+            require(expires <= longest, "a lease longer than asked for:", after)
             hand.expires = expires
 
     def note(self, hand: Hand, act: str, state: str, kept: list[int], reply: object, now: Snapshot) -> None:
