@@ -123,6 +123,17 @@ def test_functions_have_the_apps_login_and_only_worker_and_cleanup_the_secrets_o
     assert all("A" not in variables for variables in told.values())
 
 
+def test_on_aws_only_worker_and_cleanup_may_read_the_secrets_of_connections() -> None:
+    """Cleanup drops staging tables in the targets' databases, as it does here."""
+    stage = json.loads((CHECKOUT / ".chalice" / "config.json").read_text())["stages"][STAGE]
+    assert {
+        name
+        for name, function in stage["lambda_functions"].items()
+        for statement in json.loads((CHECKOUT / ".chalice" / function["iam_policy_file"]).read_text())["Statement"]
+        if statement["Action"] == "secretsmanager:GetSecretValue" and "leaseway/source/" in statement["Resource"]
+    } == {"worker", "cleanup"}
+
+
 def test_a_message_stays_hidden_for_six_time_outs_of_its_function_and_two_weeks_when_given_up() -> None:
     resources = json.loads((CHECKOUT / "infra" / "resources.json").read_text())["Resources"]
     stage = json.loads((CHECKOUT / ".chalice" / "config.json").read_text())["stages"][STAGE]
