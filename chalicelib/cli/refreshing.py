@@ -353,9 +353,10 @@ def _make_mart(admin_dsn: str, password: str) -> str:
     from psycopg.conninfo import make_conninfo
 
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
-        if not admin.execute("select from pg_database where datname = %s", [DATABASE]).fetchone():
+        # A row of no columns is () here, and not None.
+        if admin.execute("select from pg_database where datname = %s", [DATABASE]).fetchone() is None:
             admin.execute(f"create database {DATABASE}")
-        if not admin.execute("select from pg_roles where rolname = %s", [LOADER]).fetchone():
+        if admin.execute("select from pg_roles where rolname = %s", [LOADER]).fetchone() is None:
             admin.execute(f"create role {LOADER} login")
         admin.pgconn.change_password(LOADER.encode(), password.encode())  # hashed here: no log of the server's has it
         admin.execute(f"revoke connect on database {DATABASE} from public")
