@@ -1,6 +1,5 @@
 """The one step of an export."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -10,12 +9,12 @@ from chalicelib.datasets.definition import Definition
 from chalicelib.datasets.store import store_relation
 from chalicelib.db import Row
 from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure, Wait
-from chalicelib.exports.address import BadAddress, secured
 from chalicelib.exports.errors import SourceError, Stale, StorageAway, StorageMismatch, StorageRefused
 from chalicelib.exports.formats import Column
 from chalicelib.exports.relation import Exported, Relation, Source, export
 from chalicelib.exports.storage import Store, Upload
 from chalicelib.pipelines import context
+from chalicelib.pipelines.addresses import address
 
 from . import ExportSubject
 from .resumable import PASSING, Copied, Resumable
@@ -72,7 +71,7 @@ def _relation(
     connection = registry.connection(at.db, source["connection"])
     assert connection is not None  # a foreign key holds it
     relation = Relation(
-        connection_dsn=_address(connection),
+        connection_dsn=address(connection),
         relation=source["relation"],
         query=source["query"],
         columns=columns,
@@ -155,13 +154,3 @@ def _pinned(subject: ExportSubject) -> tuple[Row, Definition]:
     assert found is not None
     assert source is not None  # foreign keys hold both
     return source, Definition.parse(found["body"])
-
-
-def _address(connection: Row) -> str:
-    dsn = os.environ.get(connection["secret"])
-    if not dsn:
-        raise PermanentFailure("unknown_secret")
-    try:
-        return secured(dsn)
-    except BadAddress as error:
-        raise PermanentFailure("bad_address") from error

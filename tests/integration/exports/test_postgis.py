@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from psycopg import sql
 
-from chalicelib.exports import CSV, JSON, XML, Column, FileSpec, Relation, SourceError
+from chalicelib.exports import CSV, JSON, XML, Column, FileSpec, Relation, SourceError, Store
 from chalicelib.exports.check import Wanted, check
 from chalicelib.exports.formats import JSON_LINES, geojson
 from chalicelib.exports.relation import snapshot
@@ -18,9 +18,11 @@ from localstack.postgresql import account
 from tests.debian import NotToBeHad
 
 from .conftest import Source
+from .memory import MemoryS3
 from .postgis import PostGIS
 from .readers import read_csv, read_features, read_json, read_xml
 from .test_records import HOSTILE, files_of
+from .test_staged import by_way_of_the_copy, copied, directly, own  # noqa: F401 - a fixture
 
 SPECS = [FileSpec(CSV), FileSpec(JSON), FileSpec(XML), FileSpec(JSON_LINES), FileSpec(geojson(geometry="g"))]
 
@@ -162,12 +164,51 @@ def test_what_is_no_place_on_the_earth_is_a_bad_record_with_its_column(source, t
     assert (raised.value.details["record"], raised.value.details["column"]) == (2, "g")
 
 
+@pytest.mark.parametrize("held", ["CIRCULARSTRING(0 0, 1 1, 2 0)", "CURVEPOLYGON((0 0, 1 0, 1 1, 0 0))"])
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.format.suffix)
+def test_a_collection_with_a_curve_in_it_is_a_bad_record_whichever_format_is_asked_for(source, tmp_path, spec, held):
+    relation = shapes(source, "SRID=4326;POINT(1 2)", f"SRID=4326;GEOMETRYCOLLECTION(POINT(1 2), {held})")
+
+    with pytest.raises(SourceError) as raised:
+        files_of(relation, tmp_path, specs=[spec])
+
+    assert raised.value.code == "source_bad_record"
+    assert (raised.value.details["record"], raised.value.details["column"]) == (2, "g")
+
+
 def test_a_geography_is_a_geometry_too(source, tmp_path):
     relation = shapes(source, "POINT(9 49)", type_="geography")
 
     _, contents = files_of(relation, tmp_path, specs=SPECS)
 
     assert read_xml(contents["xml"]) == [{"n": "0", "g": "POINT(9 49)"}]
+
+
+def test_by_way_of_a_copy_on_a_server_without_postgis_the_files_are_the_same(source, own, tmp_path):  # noqa: F811
+    relation = shapes(
+        source,
+        "SRID=4326;POINT(9.18 48.78)",
+        "SRID=25832;POINT(500000 5500000)",
+        "POINT(500000 5500000)",  # what has no SRID
+        "SRID=4326;POINT ZM (1 2 3 4)",
+        "SRID=4326;MULTIPOLYGON(((0 0, 0 1, 1 1, 0 0)))",
+        "SRID=4326;GEOMETRYCOLLECTION(POINT(1 2), LINESTRING(0 0, 1 1))",
+        "SRID=4326;POINT EMPTY",
+        None,
+        srid=25832,
+    )
+    exported, expected = directly(relation, tmp_path, SPECS)
+
+    copy = copied(relation, own)
+    s3 = MemoryS3()
+    files, contents, removed = by_way_of_the_copy(relation, own, Store("files", lambda: s3), s3, SPECS, copy.records)
+
+    assert contents == expected
+    assert (copy.records, removed) == (exported.records, exported.removed)
+    assert [(file.suffix, file.sha256) for file in files] == [(file.suffix, file.sha256) for file in exported.files]
+    numbered = [record["n"] for record in read_csv(contents[0])]
+    assert sorted(numbered) == numbered
+    assert len(numbered) == 8
 
 
 def test_a_geometry_is_proposed_and_can_be_checked_and_an_array_of_them_is_not(source):
