@@ -24,10 +24,11 @@ DOUBLE = "nullif(nullif(nullif({0}, 'NaN'), 'Infinity'), '-Infinity')"
 
 # A shape as RFC 7946 has it, in every format: degrees east and north of WGS 84, rings counterclockwise, no measures. An
 # unknown SRID is the declared one; what the RFC has no shape for, or lies beyond the earth, is no number (22P02).
+# What a collection holds is only known once it is written as GeoJSON, whichever format is asked for.
 SHAPE = """(select case
     when {{s}}geometrytype(g) in ('POLYGON', 'MULTIPOLYGON') and {within} then {turned}
-    when {{s}}geometrytype(g) in ('POINT', 'LINESTRING', 'MULTIPOINT', 'MULTILINESTRING', 'GEOMETRYCOLLECTION')
-     and {within} then {written}
+    when {{s}}geometrytype(g) in ('POINT', 'LINESTRING', 'MULTIPOINT', 'MULTILINESTRING') and {within} then {written}
+    when {{s}}geometrytype(g) = 'GEOMETRYCOLLECTION' and {within} and {{s}}st_asgeojson(g, 0) is not null then {written}
     when g is not null then ({{s}}geometrytype(g) || ' is no place')::int::text end
   from (select case {{s}}st_zmflag(t) when 3 then {{s}}st_force3dz(t) when 1 then {{s}}st_force2d(t) else t end as g
   from (select {{s}}st_transform(case when {{s}}st_srid(o) <> 0 then o
