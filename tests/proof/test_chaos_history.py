@@ -133,6 +133,12 @@ WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
     "a zombie that finishes": ("two_owners", lambda h: h.jobs["publication"].update(claim_id=1)),
     "a fence that is given twice": ("two_owners", lambda h: h.events[3].update(claim_id=1)),
     "an attempt that wasn't counted": ("miscounted_attempts", lambda h: h.events[3].update(attempts=1)),
+    "a fourth attempt": (
+        "miscounted_attempts",
+        lambda h: h.events.extend(
+            events("publication", *[("retried", 31, 3, 2), ("claimed", 32, 10, 3)] * 3),
+        ),
+    ),
     "a version's number left out": ("doubled_versions", lambda h: h.versions[0].update(number=2)),
     "a publication with two versions": (
         "doubled_versions",
