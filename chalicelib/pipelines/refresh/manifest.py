@@ -38,6 +38,12 @@ def _age(value: str) -> str:
     return f"{found[1]} {found[2]}{'' if found[1] == '1' else 's'}"
 
 
+def _type(value: str) -> str:
+    if value == "geometry":
+        raise ValueError("can't be geometry: leave the column out, or have a query of the source make it text or json")
+    return value
+
+
 def _distinct(values: list[str]) -> list[str]:
     if twice := [value for value, times in Counter(values).items() if times > 1]:
         raise ValueError(f"has {', '.join(twice)} more than once; keep one of them")
@@ -66,8 +72,13 @@ class Column(Part):
     """A column that is copied. ``from`` names it at the source where that differs."""
 
     name: ColumnName
-    type: ColumnType
+    type: Annotated[ColumnType, AfterValidator(_type)]
     source_name: ColumnName | None = Field(None, alias="from")
+
+    @property
+    def of(self) -> str:
+        """The type, or that of an array's elements."""
+        return self.type.removesuffix("[]")
 
 
 class Freshness(Part):
@@ -139,8 +150,8 @@ class Contract(Part):
     @classmethod
     def _key_is_of_the_columns(cls, key: list[str], info: ValidationInfo) -> list[str]:
         types = _known(key, info)
-        if wrong := [name for name in key if types.get(name) == "json"]:
-            raise ValueError(f"can't hold {', '.join(wrong)}: json can't be compared; take another column")
+        if wrong := [name for name in key if types.get(name, "").endswith(("json", "[]"))]:
+            raise ValueError(f"can't hold {', '.join(wrong)}: json and arrays can't be compared; take another column")
         return key
 
     @field_validator("checks")
@@ -151,7 +162,7 @@ class Contract(Part):
         if fresh and types.get(fresh.column, "date") not in ("date", "timestamp", "timestamptz"):
             raise ValueError(f"need a date or a timestamp for freshness; {fresh.column} is {types[fresh.column]}")
         for names in checks.unique:
-            if wrong := [name for name in names if types.get(name) == "json"]:
+            if wrong := [name for name in names if types.get(name) in ("json", "json[]")]:
                 raise ValueError(f"can't have {', '.join(wrong)} unique: json can't be compared")
         return checks
 

@@ -27,6 +27,7 @@ from chalicelib.exports.types import TYPES
 from .manifest import Contract
 
 SQL = statements("chalicelib.pipelines.refresh")
+SOURCE = statements("chalicelib.exports")
 
 BEGIN = f"""
 begin;
@@ -115,8 +116,8 @@ def column_faults(connection: psycopg.Connection, contract: Contract) -> Iterato
     names = _list(column.name for column in contract.columns)
     described = connection.execute(f"select {names} from {_table(contract)} limit 0", binary=True).description
     oids = [column.type_code for column in described or []]
-    rows = connection.execute("select oid, typname, typcategory from pg_catalog.pg_type where oid = any(%s)", [oids])
-    types = {oid: (name, category) for oid, name, category in rows}
+    rows = connection.execute(SOURCE.describe_types, {"oids": oids})
+    types = {oid: (name, category) for oid, name, category, _ in rows}
     for column, oid in zip(contract.columns, oids, strict=True):
         if not TYPES[column.type].takes(*types[oid]):
             yield column.name
@@ -311,8 +312,9 @@ class Target:
         return counts
 
     def _comparable(self, table: str, names: list[str]) -> str:
-        json = {column.name for column in self._contract.columns if column.type == "json"}
-        return ", ".join(f"{table}.{quoted(name)}{'::text' if name in json else ''}" for name in names)
+        # json has no equality, and to an interval 30 days are a month.
+        as_text = {column.name for column in self._contract.columns if column.of in ("json", "interval")}
+        return ", ".join(f"{table}.{quoted(name)}{'::text' if name in as_text else ''}" for name in names)
 
     def settle(self, applied: dict[str, Any]) -> None:
         """Write down beside the fence what is changed, and drop the staging table: all of it comes true by `commit`."""

@@ -91,6 +91,45 @@ def test_a_table_that_is_all_key_is_replaced_too(team):
     assert team.admin.execute("select count(*), count(species) from mart.trees").fetchone() == (100, 0)
 
 
+@pytest.mark.parametrize(
+    ("type_", "first", "later"),
+    [
+        ("integer[]", "{1,NULL,3}", "{1,NULL,4}"),
+        ("text[]", '{"a, b","{",NULL,"NULL"}', "{}"),
+        ("timestamptz[]", '{"2026-03-02 09:00:00+02"}', '{"2026-03-02 09:00:00+01"}'),
+        ("json[]", '{"{\\"a\\": 1}"}', '{"{\\"a\\":  1}"}'),
+        ("interval", "-1 mon +3 days -00:00:01", "30 days"),
+        ("interval", "1 mon", "30 days"),  # which PostgreSQL calls equal
+        ("interval[]", '{"1 mon"}', '{"30 days",NULL}'),
+    ],
+)
+@pytest.mark.parametrize("chunk", [None, 40])
+def test_intervals_and_arrays_become_what_they_are_at_the_source(team, type_, first, later, chunk):
+    team.admin.execute(f"alter table src.trees add facts {type_}; alter table mart.trees add facts {type_}")
+    team.admin.execute("update src.trees set facts = %s", [first])
+    team.register({"columns": [*CONTRACT["columns"], {"name": "facts", "type": type_}], "chunk_rows": chunk})
+
+    assert team.run().status == "succeeded"
+    team.admin.execute("update src.trees set facts = %s where id = 7", [later])
+    audit = team.audits(team.run().id)["trees"]
+
+    assert (audit["inserted"], audit["updated"], audit["deleted"]) == (0, 1, 0)
+    there, here = [
+        team.admin.execute(f"select id, facts::text from {table} order by id").fetchall()
+        for table in ("mart.trees", "src.trees")
+    ]
+    assert there == here
+
+
+def test_an_array_of_something_else_at_the_target_is_named(team):
+    team.admin.execute("alter table src.trees add facts int[]; alter table mart.trees add facts text[]")
+    team.register({"columns": [*CONTRACT["columns"], {"name": "facts", "type": "integer[]"}]})
+
+    audit = team.audits(team.run().id)["trees"]
+
+    assert (audit["code"], audit["details"]) == ("target_changed", {"relation": "mart.trees", "column": "facts"})
+
+
 def test_json_is_compared_as_it_is_written(team):
     team.admin.execute("alter table src.trees add facts json default '{\"a\": 1}'")
     team.admin.execute("alter table mart.trees add facts json")

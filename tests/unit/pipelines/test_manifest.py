@@ -12,7 +12,13 @@ CONTRACT: dict[str, Any] = {
     "name": "flights",
     "source": "flights",
     "target": {"connection": "mart", "table": "mart.flights"},
-    "columns": [{"name": "id", "type": "integer"}, {"name": "seen", "type": "date"}, {"name": "facts", "type": "json"}],
+    "columns": [
+        {"name": "id", "type": "integer"},
+        {"name": "seen", "type": "date"},
+        {"name": "facts", "type": "json"},
+        {"name": "names", "type": "text[]"},
+        {"name": "more", "type": "json[]"},
+    ],
     "key": ["id"],
 }
 
@@ -55,7 +61,10 @@ def test_what_differs_has_another_hash():
         ({"key": []}, "contracts[0].key", "needs at least 1"),
         ({"key": ["id", "id"]}, "contracts[0].key", "id more than once"),
         ({"key": ["nr"]}, "contracts[0].key", "nr, which isn't among the columns"),
-        ({"key": ["facts"]}, "contracts[0].key", "json can't be compared"),
+        ({"key": ["facts"]}, "contracts[0].key", "json and arrays can't be compared; take another column"),
+        ({"key": ["names"]}, "contracts[0].key", "can't hold names"),
+        ({"columns": [{"name": "id", "type": "geometry"}]}, "contracts[0].columns[0].type", "leave the column out"),
+        ({"columns": [{"name": "id", "type": "geometry[]"}]}, "contracts[0].columns[0].type", "must be one of text"),
         ({"columns": [{"name": "id", "type": "integer"}] * 2}, "contracts[0].columns", "id more than once"),
         ({"columns": [{"name": "id", "tipe": "integer"}]}, "contracts[0].columns[0].tipe", "did you mean type?"),
         ({"chunk_rows": 0}, "contracts[0].chunk_rows", "can't be less than 1"),
@@ -65,6 +74,7 @@ def test_what_differs_has_another_hash():
         ({"checks": {"max_drop": 2.0}}, "contracts[0].checks.max_drop", "can't be more than 1"),
         ({"checks": {"not_null": ["nr"]}}, "contracts[0].checks", "nr, which isn't among the columns"),
         ({"checks": {"unique": [["facts"]]}}, "contracts[0].checks", "json can't be compared"),
+        ({"checks": {"unique": [["names"], ["more"]]}}, "contracts[0].checks", "can't have more unique"),
         ({"checks": {"accepted_values": {"nr": ["a"]}}}, "contracts[0].checks", "nr, which isn't among"),
         ({"checks": {"freshness": {"column": "id", "max_age": "1 day"}}}, "contracts[0].checks", "id is integer"),
         (
