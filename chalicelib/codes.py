@@ -218,7 +218,9 @@ FAILURES: dict[str, Code] = {
     "store_busy": Code("Somebody holds the dataset's store.", "It is tried again with growing pauses."),
     "load_timeout": Code("The rows were not written within the time of one invocation.", "Send them in smaller loads."),
     "dataset_deleted": Code("The dataset was deleted before its rows were loaded.", "There is nothing to mend."),
-    "export_lost": Code("The data service no longer knows the export.", "Requeue it: a new export is made."),
+    "export_lost": Code(
+        "The data service no longer knows the export, or its files are gone.", "Requeue it: a new export is made."
+    ),
 }
 """Codes that end a job."""
 

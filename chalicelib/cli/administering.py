@@ -31,23 +31,42 @@ def migrate(deployed: bool) -> None:
 
 
 @click.command()
-def restored() -> None:
-    """After a restore of the database: lift its numbers above those that the outside has seen.
+@click.option("--remove", is_flag=True, help="Have files and graphs that no row knows removed, after a question.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+def restored(remove: bool, yes: bool) -> None:
+    """After a restore of the database: lift its numbers above those that the outside has seen, and say what differs.
 
     A backup is older than the world. Object storage, the triple store and a data service elsewhere know fences and
     versions that were given out since; given out again, they would be refused, or overwrite what they must not. Run
-    it while no function does: a pause isn't enough, for the restored database knows nothing of it.
+    it while no function does: a pause isn't enough, for the restored database knows nothing of it. It may be run again,
+    as often as you like.
 
-    Example:
+    Examples:
       leaseway restored
+      leaseway restored --remove
     """
-    from .restored import lift
+    from . import restored as outside
 
     settings, database = administer()
-    fence, versions = lift(settings, database)
+    outside.refuse_company(database)
+    fence, versions = outside.lift(settings, database)
     click.echo(f"The next fence is {fence}.")
     for dataset, number in versions.items():
         click.echo(f"{dataset}: the next version is {number + 1}.")
+    found = outside.look(settings, database)
+    for key in found.files:
+        click.echo(f"No row knows the file {key}.")
+    for dataset, why in found.graphs.items():
+        click.echo(f"The catalogue's graph of {dataset} is another one: {why}.")
+    for dataset, number in found.lost:
+        click.echo(f"Version {number} of {dataset} has lost its files: `leaseway withdraw {dataset} {number}`.")
+    if not (found.files or found.graphs):
+        click.echo("No file and no graph is left over.")
+    elif not remove:
+        click.echo("`leaseway restored --remove` has these files removed, and these graphs written anew.")
+    elif yes or click.confirm("Remove these files, and write these graphs anew?"):
+        outside.remove(settings, database, found)
+        click.echo("Cleanup does it when it runs, within a quarter of an hour.")
 
 
 @click.group()

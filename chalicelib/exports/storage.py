@@ -116,6 +116,16 @@ class Store:
             if upload["Key"] == key:
                 self.abort(key, upload["UploadId"])
 
+    def keys(self) -> tuple[list[str], list[str]]:
+        """The keys of all objects, and those of all open uploads."""
+        with _reaching():
+            objects = self._client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
+            uploads = self._client().get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket)
+            return (
+                [found["Key"] for page in objects for found in page.get("Contents", [])],
+                [found["Key"] for page in uploads for found in page.get("Uploads", [])],
+            )
+
     def presign(self, key: str, filename: str, content_type: str, seconds: int) -> str:
         """An address that gives the object to whoever has it, by GET, for a while; made without asking the store."""
         return self._signer().generate_presigned_url(

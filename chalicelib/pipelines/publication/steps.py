@@ -12,13 +12,17 @@ from chalicelib.engine import (
     Advance,
     Finished,
     Leased,
+    Outage,
     PermanentFailure,
+    TransientFailure,
     Wait,
 )
 from chalicelib.exports.data_service import RemoteDataService
+from chalicelib.exports.errors import StorageAway, StorageRefused
 from chalicelib.pipelines import context
 from chalicelib.pipelines.entries import replace_entry
 from chalicelib.pipelines.export.service import data_service
+from chalicelib.pipelines.export.steps import storage
 from chalicelib.settings import Settings
 
 from . import PublicationSubject
@@ -65,6 +69,7 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
     at = context()
     dataset = job.subject.dataset
     definition = _definition(at.db, job.subject)
+    _see_files(job)
     facts = _facts(at.db, at.settings, definition, job)
     rendered = render(definition, facts)
     report = check(rendered.ntriples, facts.dataset_iri)
@@ -109,6 +114,19 @@ def _refuse_an_empty_surprise(db: Database, subject: PublicationSubject, records
     minimum = _definition(db, subject).fewest(published)
     if records < minimum:
         raise PermanentFailure("too_few_records", records=records, minimum=minimum)
+
+
+def _see_files(job: Leased[PublicationSubject]) -> None:
+    """See that the files are there: to a restored database this step may be one whose files were deleted since."""
+    for file in job.result["files"]:
+        try:
+            found = storage().head(file["key"])
+        except StorageAway as error:
+            raise Outage("storage_unreachable", **error.details) from error
+        except StorageRefused as error:
+            raise TransientFailure("storage_refused", **error.details) from error
+        if found is None or found.bytes != file["bytes"]:
+            raise PermanentFailure("export_lost")
 
 
 def _definition(db: Database, subject: PublicationSubject) -> Definition:

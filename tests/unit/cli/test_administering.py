@@ -63,18 +63,21 @@ def test_where_the_app_is_not_installed_the_command_says_what_it_needs(monkeypat
 
 def test_restored_finds_fences_and_versions_in_the_triple_store(server: Server) -> None:
     def row(graph: str, fence: str, version: str | None = None) -> dict[str, dict[str, str]]:
-        cells = {"graph": graph, "fence": fence} | ({"version": version} if version else {})
+        cells = {"graph": graph, "subject": graph, "fence": fence} | ({"version": version} if version else {})
         return {name: {"type": "literal", "value": value} for name, value in cells.items()}
 
     here = "https://data.example.org/datasets"
     rows = [row(f"{here}/flights", "41", "7"), row(f"{here}/emptied", "55"), row("https://else.example/x", "3", "99")]
+    given = row(f"{here}/roads", "12", "8")  # nine was withdrawn
+    given["subject"]["value"] += "/versions/9"
+    rows += [row(f"{here}/roads", "12", "8"), given]
     server.tell("POST /query", {"results": {"bindings": rows}})
     settings = Settings(public_url="https://data.example.org", triple_store_query_url=f"{server.url}/query")
 
     fences, versions = restored.seen_by_the_triple_store(settings)
 
     assert max(fences) == 55
-    assert versions == {"flights": 7}
+    assert versions == {"flights": 7, "roads": 9}
 
 
 def test_restored_refuses_to_guess_when_the_triple_store_is_away() -> None:
