@@ -192,7 +192,7 @@ class Disturber:
 
     def _stopped(self, fault: Planned, drawn: random.Random) -> None:
         """A zombie: its lease runs out while it sleeps, and it wakes up and goes on."""
-        victim = self._await(lambda: self._put_to_sleep(drawn), patience=HUNT)
+        victim = self._await(lambda: self._put_to_sleep(drawn, fault.seconds), patience=HUNT)
         if not victim:
             return
         pid, claim = victim
@@ -204,7 +204,7 @@ class Disturber:
                 os.kill(pid, signal.SIGCONT)
         self.journal.note("stopped", began, claim)
 
-    def _put_to_sleep(self, drawn: random.Random) -> tuple[int, int] | None:
+    def _put_to_sleep(self, drawn: random.Random, seconds: float) -> tuple[int, int] | None:
         victim = self._busy("Worker", owning=True, drawn=drawn)
         if victim is None:
             return None
@@ -212,7 +212,7 @@ class Disturber:
             os.kill(victim[0], signal.SIGSTOP)
             time.sleep(0.05)  # what it had logged before is there now
             claim = self._claim_of(victim[0])
-            if claim is not None and not self._is_spared(claim):
+            if claim is not None and not self._is_spared(claim, seconds - 2):
                 return victim[0], claim
             os.kill(victim[0], signal.SIGCONT)
         return None
@@ -322,10 +322,13 @@ class Disturber:
                         return int(status["pid"])
         return None
 
-    def _is_spared(self, claim: int) -> bool:
+    def _is_spared(self, claim: int, seconds: float = 120) -> bool:
+        """Whoever is in his last attempt, or has a lease that would outlast so many seconds."""
         with self._looking() as database:
             found = database.execute(
-                "select attempts from engine.job where claim_id = %s and finished_at is null", [claim]
+                "select attempts from engine.job where claim_id = %s and finished_at is null"
+                " and locked_until < engine.clock() + make_interval(secs => %s)",
+                [claim, seconds],
             ).fetchone()
             return found is None or found[0] >= SPARED
 
@@ -402,7 +405,7 @@ class Disturber:
 
         with proxy.being(mood, *names):
             self.stop.wait(seconds)
-            self._await(hits, patience=HUNT)
+            self._await(hits, patience=HUNT * 2)
         self.journal.note(f"{what} {mood}", began, hits=hits())
 
     def _duplicates(self, fault: Planned, drawn: random.Random) -> None:
