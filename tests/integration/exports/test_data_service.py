@@ -213,7 +213,9 @@ def test_a_failure_has_a_code_of_ours_and_no_word_of_theirs(client, remote, told
 
 def test_a_file_is_given_as_it_is(client, remote) -> None:
     remote.records = 20_000
-    for file in finished(client).files:
+    files = finished(client).files
+    assert len(files) == len(WANTED.files)
+    for file in files:
         content = b"".join(client.read(WANTED.key, file.name))
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file.bytes, file.sha256)
 

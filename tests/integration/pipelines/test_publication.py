@@ -51,6 +51,7 @@ def test_OD_34_OD_77_size_and_checksum_in_the_metadata_are_those_of_the_stored_b
     office.run(2)
 
     version = registry.version(office.db, "trees", 1)
+    assert len(version["files"]) == 3
     for file in version["files"]:
         content = office.content(file["key"])
         assert file["bytes"] == len(content)
