@@ -29,6 +29,7 @@ from .model import Run as Run
 from .model import Schedule as Schedule
 from .model import Step as Step
 from .model import SubjectBusy as SubjectBusy
+from .model import TooLate as TooLate
 from .model import TransientFailure as TransientFailure
 from .model import Wait as Wait
 from .model import Waiting as Waiting

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from chalicelib.db import Database, DatabaseAway, Row, Sql, Transaction, statements
 from chalicelib.settings import Settings
 
-from .model import Cancelled, LeaseLost, Pipeline
+from .model import Cancelled, LeaseLost, Pipeline, TooLate
 
 sql = statements("chalicelib.engine")
 
@@ -107,11 +107,13 @@ class Leased[S: BaseModel]:
             self._extend(self._around.settings.lease)
 
     def require(self, seconds: float) -> None:
-        """Make sure that the lease outlasts this, or LeaseLost."""
+        """Make sure that the lease outlasts this; TooLate where the invocation doesn't, else LeaseLost."""
         if self._expires - self._around.monotonic() < seconds:
+            if self._until() < seconds:
+                raise TooLate
             self._extend(max(seconds + 1, self._around.settings.lease))
             if self._expires - self._around.monotonic() < seconds:
-                raise LeaseLost(f"less than {seconds} s are left of the invocation or the deadline")
+                raise LeaseLost(f"less than {seconds} s are left of the lease, for its deadline comes")
 
     def save(self, checkpoint: dict[str, Any], *, progress: bool = True) -> None:
         """Remember where this step is; without progress no attempt is given back, whatever the pipeline declares."""

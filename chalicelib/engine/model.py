@@ -135,6 +135,10 @@ class LeaseLost(Exception):
     """The job belongs to somebody else now: stop before the next side effect, and say nothing more."""
 
 
+class TooLate(Exception):
+    """This invocation ends too soon for what comes next: another one does it, and no attempt is spent."""
+
+
 class Cancelled(Exception):
     """An operator or the owner cancelled the job."""
 

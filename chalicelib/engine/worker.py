@@ -23,6 +23,7 @@ from .model import (
     Outcome,
     PermanentFailure,
     Pipeline,
+    TooLate,
     TransientFailure,
     Wait,
     Worked,
@@ -114,6 +115,9 @@ def _step(leased: Leased[Any], pipeline: Pipeline, least: float) -> Outcome | No
         return _conclude(leased, pipeline, load(pipeline.step(leased.state).run)(leased), least)
     except (LeaseLost, Cancelled, DatabaseAway):
         raise
+    except TooLate:
+        leased.wait(max(1.0, leased.seconds_left()), None)  # until then this invocation would have it at once again
+        return Outcome.WAITING
     except PermanentFailure as failure:
         leased.fail(failure.code, failure.details)
         return Outcome.FAILED

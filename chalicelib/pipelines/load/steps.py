@@ -11,7 +11,7 @@ from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.datasets.store import TYPES, StoreColumn, StoreMismatch, prepare_store, store_columns, store_key
 from chalicelib.db import Database, DatabaseAway, Sql, statements
-from chalicelib.engine import Finished, Leased, Outage, PermanentFailure, TransientFailure
+from chalicelib.engine import Finished, Leased, Outage, PermanentFailure, TransientFailure, Wait
 from chalicelib.exports.errors import StorageRefused
 from chalicelib.exports.files import Dialect
 from chalicelib.pipelines import context
@@ -30,13 +30,19 @@ BATCH = 5_000
 LONGEST, SHORTEST = 100.0, 10.0
 """Seconds that the writing transaction may take; with less left of the invocation it isn't begun."""
 
+ROOM = 30
+"""Seconds of an invocation without which no load is begun, unless a whole invocation has no more."""
 
-def load(job: Leased[LoadSubject]) -> Finished:
+
+def load(job: Leased[LoadSubject]) -> Finished | Wait:
     """Load the rows: all of them, once, or none.
 
     They go into a table of their own first. Nobody sees anything of them before the transaction that also holds the
     record of the load and the job's end; a worker that dies before leaves a table that cleanup drops.
     """
+    if (left := job.seconds_left()) < ROOM and not job.checkpoint:
+        job.save({"handed_over": True})
+        return Wait(left)  # until this invocation is over, for it would have it at once again
     at, request = context(), cast(LoadRequest, job.request)
     found = registry.definition(at.db, job.subject.dataset, job.subject.definition)
     assert found is not None  # a foreign key of its dataset holds it

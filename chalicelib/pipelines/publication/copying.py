@@ -30,7 +30,7 @@ from chalicelib.pipelines.export.steps import failing, storage
 from . import PublicationSubject
 
 ROOM = 30
-"""Seconds of an invocation without which no file is begun."""
+"""Seconds of an invocation without which no file is begun, unless a whole invocation has no more."""
 
 
 def wanted(key: UUID, subject: PublicationSubject, definition: Definition) -> Wanted:
@@ -98,16 +98,20 @@ def copied(job: Leased[Any], service: RemoteDataService, asked: Wanted, export: 
     before = job.checkpoint or {}
     listed = [asdict(file) for file in export.files]
     done: dict[str, dict[str, Any]] = before.get("done", {})
+    handed_over = before.get("handed_over", False)
     if before.get("files", listed) != listed:
         job.save({})
         raise FileMismatch
     for file in export.files:
         if file.name in done:
             continue
-        if done and job.seconds_left() < ROOM:
-            return Wait(seconds=0, waiting_for="export")
+        left = job.seconds_left()
+        if done and left < ROOM and not handed_over:
+            job.save({"service": service.url, "files": listed, "done": done, "handed_over": True})
+            return Wait(seconds=left, waiting_for="export")  # else this invocation would have it at once again
         done = {**done, file.name: _copy(job, service, asked.key, file)}
         job.save({"service": service.url, "files": listed, "done": done})
+        handed_over = False
     if service.look(asked).files != export.files:
         job.save({})
         raise FileMismatch

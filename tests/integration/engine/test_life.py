@@ -4,7 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.engine import Advance, Finished, LeaseLost, Outage, PermanentFailure, Step, TransientFailure, Wait
+from chalicelib.engine import (
+    Advance,
+    Finished,
+    LeaseLost,
+    Outage,
+    PermanentFailure,
+    Step,
+    TooLate,
+    TransientFailure,
+    Wait,
+)
 from tests.toy import Letter, Parcel, behaviour, crash, kinds, take, work
 
 
@@ -273,8 +283,27 @@ def test_a_lease_can_be_made_to_outlast_what_is_to_come(engine, clock, job):
     assert engine.job(job).locked_until == clock.now() + timedelta(seconds=101)
     clock.advance("90 s")
     leased._until = lambda: 30.0
+    with pytest.raises(TooLate):
+        leased.require(40)
+
+
+def test_no_lease_is_made_to_outlast_the_deadline(engine, clock, job):
+    leased = take(engine, job, seconds=100_000)
+    clock.advance("6 hours")
+    clock.advance("-10 s")
     with pytest.raises(LeaseLost):
         leased.require(40)
+
+
+def test_a_step_that_this_invocation_has_no_time_for_is_another_ones_and_spends_nothing(engine, clock, job):
+    left = iter([40.0] + [30.0] * 9)
+    behaviour["PACK"] = lambda leased: leased.require(41)
+    assert engine.work("work", job=job, until=lambda: next(left)).outcome == "waiting"
+    assert work(engine, left=30) == "nothing"  # this invocation doesn't take it again
+    clock.advance("30 s")
+    behaviour["PACK"] = lambda leased: (leased.require(40), Advance())[1]
+    assert work(engine, job) == "finished"
+    assert engine.job(job).attempts == 1
 
 
 def test_an_outage_waits_with_growing_pauses_and_spends_no_attempt(engine, clock, job):

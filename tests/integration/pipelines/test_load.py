@@ -454,12 +454,23 @@ def test_a_statement_that_takes_too_long_is_tried_again_and_fails_with_its_code(
 
 def test_too_little_time_left_is_not_begun_with(office, owner):
     job = owner.load([{"id": 1, "Art": "x"}])
-    left = iter([40.0] + [9.0] * 20)
+    left = iter([40.0, 35.0] + [9.0] * 20)
     office.engine.work("work", job=job, until=lambda: next(left))
 
     status = office.engine.status(job)
     assert (status.status, status.attempts) == ("queued", 1)
     assert office.engine.history(job)[-1]["details"]["code"] == "load_timeout"
+
+
+def test_a_load_that_is_claimed_late_is_given_to_the_next_invocation_and_spends_nothing(office, owner):
+    job = owner.load([{"id": 1, "Art": "x"}])
+    late = iter([40.0] + [20.0] * 5)
+    assert office.engine.work("work", job=job, until=lambda: next(late)).outcome == "waiting"
+    assert office.engine.work("work", job=None, until=lambda: 40.0).job is None  # this one is nearly over
+    office.clock.advance("20 s")
+    late = iter([40.0] + [20.0] * 20)  # where no invocation is longer, it is done all the same
+    assert office.engine.work("work", job=job, until=lambda: next(late)).outcome == "finished"
+    assert office.engine.job(job).attempts == 1
 
 
 def test_what_postgresql_alone_refuses_names_its_sqlstate(office, owner):

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from chalicelib.datasets import registry
+from chalicelib.engine import worker
 from chalicelib.exports.data_service import RemoteDataService, ServiceAway
 from chalicelib.exports.storage import Upload
 from chalicelib.pipelines import withdraw
@@ -215,10 +216,24 @@ def test_an_invocation_that_is_nearly_over_hands_the_next_file_to_another(office
     monkeypatch.setattr(RemoteDataService, "read", slow)
     job = office.publish()
     while office.engine.work("work", job=None, until=lambda: left[0]).job:
+        office.clock.advance("30 s")
         left[0] = 900.0
 
     published(office, job)
     assert remote.asked == ["start", "file"] * 3 + ["look"]
+
+
+def test_where_no_invocation_is_longer_the_files_are_copied_all_the_same(office, remote, monkeypatch) -> None:
+    remote.patience = 1
+    monkeypatch.setattr(worker, "minimum", lambda around: 10.0)
+    office.point(LEASEWAY_STORE_TIMEOUT="5")
+    job = office.publish()
+    for _ in range(20):
+        office.engine.work("work", job=None, until=lambda: 29.0)
+        office.clock.advance("30 s")
+
+    published(office, job)
+    assert len([event for event in office.engine.history(job) if event["kind"] == "claimed"]) < 10
 
 
 def test_storage_that_is_away_while_it_copies_is_waited_for(office, remote, monkeypatch, s3_url) -> None:
