@@ -84,7 +84,7 @@ def accepted(call: Call, job: Job | Failure) -> Response:
 
 def schedule_document(call: Call, schedule: Schedule) -> Document:
     """When something is started regularly."""
-    dataset = schedule.subject["dataset"]
+    dataset = schedule.subject.get("dataset")  # a refresh is of none
     return {
         "dataset": dataset,
         "pipeline": schedule.pipeline,
@@ -93,7 +93,7 @@ def schedule_document(call: Call, schedule: Schedule) -> Document:
         "last_due_at": schedule.last_due_at,
         "last_job": schedule.last_job,
         "last_refusal": schedule.last_refusal and _coded(schedule.last_refusal),
-        "links": {"self": call.url(f"/datasets/{dataset}/schedule")},
+        "links": {"self": call.url(f"/datasets/{dataset}/schedule" if dataset else "/refreshes/schedule")},
     }
 
 
@@ -159,6 +159,7 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
         "schedule": schedule and schedule_document(call, schedule),
         "active": active and status_document(call, active),
         "failure": failure and status_document(call, failure) | {"command": _mending(failure, dataset)},
+        "loads": call.db.one(_sql.count_loads, dataset=dataset),
         "pause": pause and asdict(pause),
         "last_finished": _last_finished(health),
         "health": {"ok": health.ok, "reasons": health.reasons},

@@ -265,6 +265,8 @@ def dataset_status(document: Mapping[str, Any]) -> None:
             ("since", moment(active.get("started_at") or active["accepted_at"])),
             ("waiting since", moment((active.get("waiting_for") or {}).get("since"))),
         ]
+    if (loads := document.get("loads") or {}).get("unfinished"):
+        rows.append(("loads", f"{loads['unfinished']} not done yet, the oldest since {moment(loads['since'])}"))
     if failed:
         rows += [
             ("last failure", f"{moment(failed['finished_at'])}, {failed['pipeline']} {failed['id']}"),

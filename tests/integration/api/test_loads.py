@@ -247,3 +247,18 @@ def test_what_is_no_load_is_not_found(http, engine, who):
     publication = pipelines.publish(engine, "flights").id
     for job in (publication, "1", "00000000-0000-7000-8000-000000000000"):
         problem(call(http, "GET", f"/loads/{job}", who["operator"]), 404, "not_found")
+
+
+def test_the_datasets_status_says_how_many_loads_wait_and_since_when_but_not_whose(http, clock, who, load, engine):
+    """A file that was never uploaded is seen by the worker alone; until then it is one of those that wait."""
+    load(ROWS)
+    clock.advance("1 min")
+    other = json.loads(load(ROWS, key="another", token="other").body)["id"]
+
+    answered = call(http, "GET", "/datasets/flights/status", who["reader"])
+    assert json.loads(answered.body)["loads"] == {"unfinished": 2, "since": "2026-03-02T09:00:00.000Z"}
+    for private in (other, "publisher@", "other@", "JFK"):
+        assert private.encode() not in answered.body
+    engine.work_on("work", [], lambda: 300.0)
+    shown = json.loads(call(http, "GET", "/datasets/flights/status", who["reader"]).body)
+    assert shown["loads"] == {"unfinished": 0, "since": None}

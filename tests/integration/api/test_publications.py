@@ -158,6 +158,7 @@ def test_a_job_of_another_pipeline_is_no_publication(ask, engine, database):
 
 def test_why_isnt_it_newer_is_answered_on_one_screen(ask, engine, clock, database):
     first = json.loads(ask("GET", "/datasets/flights/status").body)
+    assert first["loads"] == {"unfinished": 0, "since": None}
     assert first["version"] is first["schedule"] is first["active"] is first["failure"] is first["pause"] is None
 
     publish(database, engine, clock)

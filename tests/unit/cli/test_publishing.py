@@ -245,6 +245,7 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
             "active": status("GET_DATA", attempts=2, waiting_for=waiting),
             "failure": status("FAILED", failure=failure, finished_at="2026-11-28T08:00:00Z")
             | {"command": "leaseway publish flights"},
+            "loads": {"unfinished": 2, "since": "2026-11-29T02:05:00Z"},
             "pause": {"pipeline": "*", "since": "2026-11-29T00:00:00Z", "until": "2026-11-30T00:00:00Z"},
             "last_finished": {"recovery": "2026-11-29T02:10:00Z", "clean_up": None},
             "health": {"ok": False, "reasons": ["catch_up hasn't finished for 6 min"]},
@@ -259,6 +260,7 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
         "gate, seats: columns of the source that the definition doesn't name",
         "every week on sunday at 02:00 Europe/Berlin",
         "GET_DATA, attempt 2, waits for source unreachable, looks again at 02:11:00 UTC",
+        "2 not done yet, the oldest since 2026-11-29 02:05 UTC",
         "Object storage doesn't answer. [storage_unreachable]",
         "leaseway publish flights",
         "leaseway resume '*'",
