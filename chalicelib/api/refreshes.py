@@ -13,10 +13,14 @@ from chalicelib.pipelines.refresh import registry
 from chalicelib.pipelines.refresh.manifest import Contract, Manifest
 from chalicelib.security import Role, record_act
 
-from .documents import accepted, status_document
+from .documents import accepted, schedule_document, status_document
 from .problems import Problem, not_found
 from .requests import MOST, job_id, job_parameter, json_object, no_members, query, read_as, whole
 from .routing import Api, Call, answer, unavailable
+from .schedules import ScheduleBody, read_cadence
+
+SCHEDULE = "refresh"
+"""What the schedule of refreshes is called: one, as they have one conflict key."""
 
 COUNTS = ("read", "inserted", "updated", "deleted", "rejected")
 
@@ -30,7 +34,7 @@ class SwitchBody(BaseModel):
 
 
 def register(api: Api) -> None:
-    """POST and GET /refreshes, GET /refreshes/{job}, PUT and DELETE /internal/refresh."""
+    """POST and GET /refreshes, their schedule, GET /refreshes/{job}, PUT and DELETE /internal/refresh."""
 
     @api.route(
         "/refreshes", "POST", role=Role.OPERATOR, answers=(202,), headers=("Idempotency-Key",), gives_status=True
@@ -50,6 +54,7 @@ def register(api: Api) -> None:
         limit = whole(asked, "limit", 50, most=MOST)
         after = job_parameter(asked, "after")
         newest, switch = registry.manifest(call.db), registry.switch(call.db)
+        schedule = call.engine.get_schedule(SCHEDULE)
         manifest = Manifest.parse(newest["body"]) if newest else None
         listed: list[Job | Failure] = [
             *call.engine.jobs(pipeline="refresh", limit=limit, after=after),
@@ -61,12 +66,39 @@ def register(api: Api) -> None:
                 "enabled": switch["enabled"],
                 "enabled_at": switch["changed_at"] if switch["enabled"] else None,
                 "rollback": switch["rollback"],
+                "schedule": schedule and schedule_document(call, schedule),
                 "manifest": newest and {name: newest[name] for name in ("version", "sha256", "registered_at")},
                 "targets": [_target(*found) for found in registry.targets(call.db, manifest)] if manifest else [],
                 "refreshes": [_item(call, job) for job in page],
                 "next": str(page[-1].id) if len(page) == limit else None,
             }
         )
+
+    @api.route("/refreshes/schedule", "PUT", role=Role.OPERATOR, body=ScheduleBody)
+    def put_refresh_schedule(call: Call) -> Response:
+        """Refresh every day, week or month from now on, each time as the newest manifest says then."""
+        query(call.request)
+        found = call.engine.set_schedule(SCHEDULE, "refresh", {}, read_cadence(call))
+        record_act(call.db, call.principal, "refresh_schedule")
+        return answer(schedule_document(call, found))
+
+    @api.route("/refreshes/schedule", "GET", role=Role.OPERATOR)
+    def get_refresh_schedule(call: Call) -> Response:
+        """When everything is refreshed next, and was last."""
+        query(call.request)
+        found = call.engine.get_schedule(SCHEDULE)
+        if found is None:
+            raise not_found("Refreshes have no schedule.")
+        return answer(schedule_document(call, found))
+
+    @api.route("/refreshes/schedule", "DELETE", role=Role.OPERATOR, answers=(204,))
+    def delete_refresh_schedule(call: Call) -> Response:
+        """Refresh on no schedule any more; an active refresh goes on."""
+        query(call.request)
+        if not call.engine.delete_schedule(SCHEDULE):
+            raise not_found("Refreshes have no schedule.")
+        record_act(call.db, call.principal, "refresh_schedule_end")
+        return Response("", status_code=204)
 
     @api.route("/refreshes/{job}", "GET", role=Role.OPERATOR)
     def get_refresh(call: Call, job: str) -> Response:

@@ -27,6 +27,15 @@ class ScheduleBody(BaseModel):
     zone: str = "UTC"
 
 
+def read_cadence(call: Call) -> Cadence:
+    """The cadence that a request's body holds; raises a problem that names the field."""
+    body = read_as(ScheduleBody, json_object(call.request), "invalid_schedule")
+    try:
+        return Cadence(**body.model_dump())
+    except InvalidCadence as wrong:
+        raise invalid("invalid_schedule", [(wrong.field, f": {wrong.detail}")]) from None
+
+
 def register(api: Api) -> None:
     """PUT, GET and DELETE /datasets/{dataset}/schedule, GET /schedules."""
 
@@ -34,11 +43,7 @@ def register(api: Api) -> None:
     def put_schedule(call: Call, dataset: str) -> Response:
         """Publish a dataset every day, week or month from now on; with ``dry_run=true`` only check the cadence."""
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
-        body = read_as(ScheduleBody, json_object(call.request), "invalid_schedule")
-        try:
-            cadence = Cadence(**body.model_dump())
-        except InvalidCadence as wrong:
-            raise invalid("invalid_schedule", [(wrong.field, f": {wrong.detail}")]) from None
+        cadence = read_cadence(call)
         if dry_run:
             return answer({"dataset": dataset, "cadence": cadence_document(cadence)})
         if registry.definition(call.db, dataset) is None:
@@ -65,7 +70,9 @@ def register(api: Api) -> None:
 
     @api.route("/schedules", "GET", role=Role.READER)
     def get_schedules(call: Call) -> Response:
-        """Every schedule that the token reaches."""
+        """Every schedule that the token reaches; that of refreshes, which is of no dataset, is the operators'."""
         query(call.request)
         found = [schedule_document(call, schedule) for schedule in call.engine.schedules()]
-        return answer({"schedules": [s for s in found if call.principal.reaches(s["dataset"])]})
+        operator = call.principal.role is Role.OPERATOR
+        mine = [s for s in found if (call.principal.reaches(s["dataset"]) if s["dataset"] else operator)]
+        return answer({"schedules": mine})

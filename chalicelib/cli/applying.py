@@ -88,7 +88,8 @@ def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> 
     for name in defaults.content if defaults else ():
         if defaults and name not in DEFAULTS:
             faults.append(defaults.fault(name, f"can't stand here; {_nearest(name, DEFAULTS)}"))
-    schedules = {found["dataset"]: found["cadence"] for found in server.get("/schedules")["schedules"]}
+    listed = server.get("/schedules")["schedules"]
+    schedules = {found["dataset"]: found["cadence"] for found in listed if found["dataset"]}
     changes = [_of_the_catalog(server, catalog, faults)] if catalog else []
     for dataset, file in files.items():
         if DATASET.fullmatch(dataset):

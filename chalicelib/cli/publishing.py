@@ -215,6 +215,12 @@ def schedule_set(dataset: str, every: str, at: str, on: str | None, zone: str) -
       leaseway schedule set flights --every week --on sunday --at 03:15
       leaseway schedule set flights --every month --on 31 --at 23:00
     """
+    stored = remote().ask("PUT", f"/datasets/{dataset}/schedule", json=cadence_of(every, at, on, zone)).json()
+    click.echo(f"{dataset} is published next at {show.moment(stored.get('next_due_at'))}.")
+
+
+def cadence_of(every: str, at: str, on: str | None, zone: str) -> dict[str, object]:
+    """The cadence that options say, as the API takes it; raises click's errors."""
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", at):
         raise click.BadParameter(f"{at!r} is no time; write it like 02:00.", param_hint="--at")
     if every == "day" and on is not None:
@@ -224,8 +230,7 @@ def schedule_set(dataset: str, every: str, at: str, on: str | None, zone: str) -
     cadence: dict[str, object] = {"every": every, "at": at, "zone": zone}
     if on is not None:
         cadence["on"] = int(on) if on.isdecimal() else on.lower()
-    stored = remote().ask("PUT", f"/datasets/{dataset}/schedule", json=cadence).json()
-    click.echo(f"{dataset} is published next at {show.moment(stored.get('next_due_at'))}.")
+    return cadence
 
 
 @schedule.command("list")
@@ -240,7 +245,7 @@ def schedule_list(machine: bool) -> None:
         ("dataset", "when", "next", "last"),
         [
             (
-                item.get("dataset") or item.get("key"),
+                item["dataset"] or f"({item['pipeline']})",
                 show.cadence(item),
                 show.moment(item.get("next_due_at")),
                 show.moment(item.get("last_due_at")),

@@ -11,7 +11,7 @@ import click
 
 from . import show
 from .local import administer, enter, here, remote
-from .publishing import machine
+from .publishing import cadence_of, machine
 from .remote import Refused
 from .yaml_files import Faulty, YamlFile, read
 
@@ -134,6 +134,7 @@ def refresh(ctx: click.Context) -> None:
       leaseway refresh start --wait
       leaseway refresh status
       leaseway refresh history
+      leaseway refresh schedule --every day --at 02:00 --zone Europe/Berlin
       leaseway refresh disable
     """
     if ctx.invoked_subcommand is None:
@@ -188,12 +189,16 @@ def refresh_status(job: UUID | None, machine: bool) -> None:
         return
     version = document["manifest"] and document["manifest"]["version"]
     enabled = f"since {show.moment(document['enabled_at'])}" if document["enabled"] else "no: `leaseway refresh enable`"
+    schedule = document.get("schedule") or {}
     last = document["refreshes"][0] if document["refreshes"] else None
     show.facts(
         [
             ("enabled", enabled),
             ("back to", document["rollback"]),
             ("manifest", f"version {version}" if version else "none: `leaseway manifest register`"),
+            ("schedule", show.cadence(schedule) if schedule else None),
+            ("next refresh", show.moment(schedule.get("next_due_at"))),
+            ("not run", (schedule.get("last_refusal") or {}).get("sentence")),
             ("last refresh", last and f"{last['id']}, {show.doing(last)}"),
             ("failure", show.failure(last) if last and last["failure"] else None),
         ]
@@ -239,6 +244,32 @@ def refresh_history(limit: int, machine: bool) -> None:
         ],
         "There are no refreshes.",
     )
+
+
+@refresh.command("schedule")
+@click.option("--every", type=click.Choice(["day", "week", "month"]), help="How often.")
+@click.option("--at", metavar="HH:MM", help="The wall clock's time in the zone.")
+@click.option("--on", metavar="DAY", help="With week: monday … sunday. With month: 1 … 31; a short month's last day.")
+@click.option("--zone", default="UTC", show_default=True, help="Time zone, such as Europe/Berlin.")
+@click.option("--off", is_flag=True, help="Refresh on no schedule any more; an active refresh goes on.")
+def refresh_schedule(every: str | None, at: str | None, on: str | None, zone: str, off: bool) -> None:
+    """Refresh every target every day, week or month, each time as the newest manifest says then.
+
+    While refreshes are disabled a time passes without one; `leaseway refresh status` says so.
+
+    Examples:
+      leaseway refresh schedule --every day --at 02:00 --zone Europe/Berlin
+      leaseway refresh schedule --every month --on 31 --at 23:00
+      leaseway refresh schedule --off
+    """
+    if off == bool(every or at or on) or bool(every) != bool(at):
+        raise click.UsageError("Say --every and --at, or --off alone.")
+    if every and at:
+        stored = remote().ask("PUT", "/refreshes/schedule", json=cadence_of(every, at, on, zone)).json()
+        click.echo(f"The next refresh is at {show.moment(stored['next_due_at'])}.")
+    else:
+        remote().ask("DELETE", "/refreshes/schedule")
+        click.echo("Refreshes have no schedule any more.")
 
 
 @refresh.command("enable")

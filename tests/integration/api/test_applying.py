@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from chalicelib.cli import applying, leaseway, remote
 from chalicelib.datasets import registry
+from chalicelib.engine import Cadence
 from chalicelib.security import create_token
 
 from .seeding import register_source, tokens, written
@@ -196,12 +197,14 @@ def test_a_schedule_that_is_not_in_the_file_any_more_ends(folder, engine):
 def test_prune_ends_the_schedules_of_datasets_without_a_file_and_nothing_else(folder, database, engine):
     folder.write("lakes", ROADS)
     folder.apply()
+    engine.set_schedule("refresh", "refresh", {}, Cadence("day", "02:00", "UTC"))
     (folder.path / "lakes.yaml").unlink()
 
     assert folder.apply()[0] == "Scheduled, with no file here: lakes. --prune ends their schedules."
     assert engine.get_schedule("dataset:lakes")
     assert folder.apply("--prune")[1:] == ["roads unchanged –", "lakes pruned schedule", "1 pruned, 1 unchanged."]
     assert engine.get_schedule("dataset:lakes") is None
+    assert engine.get_schedule("refresh")  # it is of no dataset
     assert registry.definition(database, "lakes")
 
 

@@ -37,6 +37,7 @@ TAKING = [
     ("PUT", "/datasets/flights/definition"),
     ("POST", "/datasets/flights/publications"),
     ("PUT", "/datasets/flights/schedule"),
+    ("PUT", "/refreshes/schedule"),
     ("POST", "/internal/jobs/{active}/cancel"),
     ("POST", "/internal/failures/{failed}/requeue"),
     ("PUT", "/internal/pause"),

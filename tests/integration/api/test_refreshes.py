@@ -129,7 +129,7 @@ def test_without_a_manifest_there_is_nothing_to_do(http, database, token):
 @pytest.mark.parametrize("body", [{"contracts": []}, {"manifest": 1}, b"[]", b"1", b'{"half": '])
 def test_a_body_that_says_anything_is_refused(http, database, enabled, token, body):
     problem(call(http, "POST", "/refreshes", token, body), 400, "bad_json")
-    assert database.run("select from engine.job") == []
+    assert database.run("select id from engine.job") == []
 
 
 def test_the_second_caller_gets_the_first_ones_id(http, database, enabled, token):
@@ -211,3 +211,47 @@ def test_nobody_changes_a_manifest_or_an_audit(database, enabled):
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             database.run(statement)
+
+
+NIGHTLY = {"every": "day", "at": "02:00", "zone": "UTC"}
+
+
+def test_an_operator_schedules_refreshes_and_each_is_of_the_newest_manifest(
+    http, database, engine, clock, enabled, token
+):
+    problem(call(http, "GET", "/refreshes/schedule", token), 404, "not_found")
+    problem(call(http, "PUT", "/refreshes/schedule", token, NIGHTLY | {"at": "26:00"}), 422, "invalid_schedule", "at")
+    put = json.loads(call(http, "PUT", "/refreshes/schedule", token, NIGHTLY).body)
+    assert (put["dataset"], put["pipeline"], put["cadence"]) == (None, "refresh", NIGHTLY)
+    assert put["next_due_at"] == "2026-03-03T02:00:00.000Z"
+    assert put["links"]["self"].endswith("/refreshes/schedule")
+    register(database, CONTRACT)
+    clock.advance("1 day")
+
+    assert engine.catch_up() == {"started": 1}
+
+    shown = json.loads(call(http, "GET", "/refreshes", token).body)
+    [started] = shown["refreshes"]
+    assert (started["manifest"], started["status"]) == (2, "queued")
+    assert shown["schedule"]["last_job"] == started["id"]
+    assert call(http, "DELETE", "/refreshes/schedule", token).status_code == 204
+    problem(call(http, "DELETE", "/refreshes/schedule", token), 404, "not_found")
+    assert json.loads(call(http, "GET", "/refreshes", token).body)["schedule"] is None
+    acts = database.run("select act from access.act order by at")
+    assert [row["act"] for row in acts] == ["refresh_schedule", "refresh_schedule_end"]
+
+
+def test_while_refreshes_are_disabled_a_slot_passes_and_the_schedule_says_why(http, engine, clock, registered, token):
+    call(http, "PUT", "/refreshes/schedule", token, NIGHTLY)
+    clock.advance("1 day")
+    assert engine.catch_up() == {"refused": 1}
+    found = json.loads(call(http, "GET", "/refreshes/schedule", token).body)
+    assert (found["last_refusal"]["code"], found["next_due_at"]) == ("not_enabled", "2026-03-04T02:00:00.000Z")
+
+
+def test_the_schedule_of_refreshes_is_listed_to_operators_alone(http, database, engine, registered):
+    everyone = tokens(database)
+    call(http, "PUT", "/refreshes/schedule", everyone["operator"], NIGHTLY)
+    listed = {name: call(http, "GET", "/schedules", everyone[name]) for name in ("reader", "operator")}
+    assert json.loads(listed["reader"].body)["schedules"] == []
+    assert [s["pipeline"] for s in json.loads(listed["operator"].body)["schedules"]] == ["refresh"]

@@ -57,6 +57,9 @@ ROUTES = [
     ("POST", "/refreshes", None, (401, 401, 403, 403, 403, 202)),
     ("GET", "/refreshes", None, OPERATORS),
     ("GET", "/refreshes/{refresh}", None, OPERATORS),
+    ("PUT", "/refreshes/schedule", CADENCE, OPERATORS),
+    ("GET", "/refreshes/schedule", None, (401, 401, 403, 403, 403, 404)),  # there is none
+    ("DELETE", "/refreshes/schedule", None, (401, 401, 403, 403, 403, 404)),
     ("PUT", "/internal/refresh", {"rollback": "latest"}, (401, 401, 403, 403, 403, 422)),
     ("DELETE", "/internal/refresh", None, (401, 401, 403, 403, 403, 204)),
     ("GET", "/internal/jobs", None, OPERATORS),

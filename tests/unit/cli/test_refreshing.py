@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from .conftest import JOB
 
 STATUS = {
@@ -56,6 +58,7 @@ SHOWN = {
     "enabled": True,
     "enabled_at": "2026-03-01T09:00:00.000Z",
     "rollback": "ab" * 32,
+    "schedule": None,
     "manifest": {"version": 3, "sha256": "x", "registered_at": "2026-03-01T09:00:00.000Z"},
     "targets": [TARGET],
     "refreshes": [STATUS | {"status": "failed", "state": "FAILED", "failure": FAILURE}],
@@ -139,3 +142,45 @@ def test_it_is_enabled_with_a_package_to_go_back_to_and_disabled(server, run):
     assert "enabled" in run("refresh", "enable", "--rollback", "ab" * 32).output
     assert "disabled" in run("refresh", "disable").output
     assert ("PUT /internal/refresh", {"rollback": "ab" * 32}) in [asked[:2] for asked in server.asked]
+
+
+NIGHTLY = {
+    "dataset": None,
+    "pipeline": "refresh",
+    "cadence": {"every": "day", "at": "02:00", "zone": "Europe/Berlin"},
+    "next_due_at": "2026-03-03T01:00:00.000Z",
+    "last_due_at": None,
+    "last_refusal": {"code": "not_enabled", "sentence": "Refreshes aren't enabled."},
+}
+
+
+def test_it_is_scheduled_listed_and_ended(server, run):
+    server.tell("PUT /refreshes/schedule", NIGHTLY)
+    server.tell("DELETE /refreshes/schedule", None, 204)
+    server.tell("GET /schedules", {"schedules": [NIGHTLY]})
+    server.tell("GET /refreshes?limit=1", SHOWN | {"schedule": NIGHTLY})
+
+    assert (
+        "2026-03-03" in run("refresh", "schedule", "--every", "day", "--at", "02:00", "--zone", "Europe/Berlin").output
+    )
+    assert server.asked[-1][1] == NIGHTLY["cadence"]
+    assert "(refresh)  every day at 02:00 Europe/Berlin" in run("schedule", "list").output
+    shown = run("refresh", "status").output
+    assert "every day at 02:00 Europe/Berlin" in shown
+    assert "Refreshes aren't enabled." in shown
+    assert "no schedule any more" in run("refresh", "schedule", "--off").output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--every", "day"],
+        ["--at", "02:00"],
+        ["--off", "--every", "day", "--at", "02:00"],
+        ["--every", "week", "--at", "2"],
+    ],
+)
+def test_half_a_schedule_is_no_schedule(server, run, options):
+    assert run("refresh", "schedule", *options).exit_code == 2
+    assert server.asked == []
