@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+
 from infra.package import CHECKOUT, package, sources
 
 if TYPE_CHECKING:
@@ -40,6 +42,15 @@ def function_name(stack: "Stack", resource: str) -> str:
     """The name of a deployed function, e.g. of `Worker`, `Recovery`, `Cleanup`, `CatchUp`, `APIHandler`."""
     found = stack.client("cloudformation").describe_stack_resource(StackName=NAME, LogicalResourceId=resource)
     return str(found["StackResourceDetail"]["PhysicalResourceId"])
+
+
+def rollback(dsn: str) -> str | None:
+    """The digest of the package that `leaseway refresh enable` names to go back to, if it names one."""
+    with psycopg.connect(dsn) as database:
+        if database.execute("select to_regclass('refresh.switch')").fetchone() == (None,):
+            return None  # not migrated yet
+        named = database.execute("select rollback from refresh.switch").fetchone()
+    return named[0] if named else None
 
 
 def packaged() -> Path:
@@ -92,10 +103,15 @@ class _Deployment:
         self.s3.put_object(Bucket=CODE_BUCKET, Key=TEMPLATE, Body=json.dumps(template).encode())
         self.apply(tags, update=update)
         self.check()
-        for item in self.s3.list_objects_v2(Bucket=CODE_BUCKET)["Contents"]:
-            if item["Key"] not in {*zips.values(), TEMPLATE}:
-                self.s3.delete_object(Bucket=CODE_BUCKET, Key=item["Key"])
+        self.delete_old({*zips.values(), TEMPLATE, f"{rollback(self.stack.environment()['DATABASE_URL'])}.zip"})
         return True
+
+    def delete_old(self, kept: set[str]) -> None:
+        """Delete what is neither of these nor of the last deployments, each of code and a layer."""
+        found = self.s3.list_objects_v2(Bucket=CODE_BUCKET)["Contents"]
+        older = sorted((item for item in found if item["Key"] not in kept), key=lambda item: item["LastModified"])
+        for item in older[: -2 * (PACKAGES_KEPT - 1)]:
+            self.s3.delete_object(Bucket=CODE_BUCKET, Key=item["Key"])
 
     def make_buckets(self) -> None:
         """The files' bucket outlives every deployment, so it isn't the deployment's."""
