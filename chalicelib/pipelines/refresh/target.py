@@ -375,10 +375,10 @@ class Target:
             server.consume_input()
         self._beat()
         result = server.get_result()
-        while server.get_result():
-            pass
-        if result is None or result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise error_from_result(result) if result else psycopg.OperationalError("no answer")
+        assert result is not None  # something was asked
+        server.get_result()  # None: it was one statement
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise error_from_result(result)
         return result
 
     def _literal(self, value: str) -> str:

@@ -1,20 +1,23 @@
 """A refresh makes its targets as its manifest says, each in one piece, each once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from chalicelib.datasets import registry as datasets
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import LeaseLost, Refusal
 from chalicelib.pipelines.export.slots import take
-from chalicelib.pipelines.refresh import registry, steps
+from chalicelib.pipelines.refresh import registry, steps, target
 from chalicelib.pipelines.refresh.target import Target, drop_staging
 
 from .conftest import CLOSED, Killed
 from .refreshing import CONTRACT
 
+WAITING = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 PLANTED = "CANARY-a-name-of-somebody"
 
 
@@ -365,6 +368,37 @@ def test_an_address_that_cant_be_used_is_the_contracts_fault(team, secret, code)
     team.office.point(LEASEWAY_SECRET_MART=secret)
     failed = team.run()
     assert team.audits(failed.id)["trees"]["code"] == code
+
+
+def test_while_the_targets_server_is_silent_the_lease_is_kept(team, monkeypatch):
+    """The target's rows are locked: the merge waits, and beats; then they are free again."""
+    monkeypatch.setattr(target, "QUIET", 0.01)
+    team.register()
+    locking = psycopg.connect(team.secret)
+    locking.execute("lock table mart.trees in share mode")
+    beats, real = [], steps._Refresh._beat
+
+    def beat(self):
+        if team.admin.execute(WAITING).fetchone():
+            beats.append(1)
+            locking.rollback()
+        real(self)
+
+    monkeypatch.setattr(steps._Refresh, "_beat", beat)
+    assert team.run().status == "succeeded"
+    locking.close()
+    assert beats
+
+
+def test_two_manifests_at_the_same_instant_are_two_versions(team):
+    """The second waits for the first one's key, finds it taken, and asks again."""
+    with psycopg.connect(team.secret) as first, ThreadPoolExecutor(1) as pool:
+        first.execute("insert into refresh.manifest values (1, '{}', repeat('0', 64), engine.clock())")
+        second = pool.submit(team.register)
+        while not team.admin.execute(WAITING).fetchone():
+            assert not second.done(), "it did not wait"
+        first.commit()
+        assert second.result() == 2
 
 
 # The fences
