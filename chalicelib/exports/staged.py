@@ -40,11 +40,11 @@ class Staged:
 
 def copy_records(
     source: Source, into: psycopg.Connection[Any], table: str, columns: int, *, alive: Callable[[int], None]
-) -> Staged:
+) -> int:
     """Make the table and fill it with the source's records in the published order, in the caller's transaction.
 
-    One statement on each side, and what comes out of the one goes into the other. ``alive`` gets the bytes so far, may
-    raise, and is called while a server works without a word, too.
+    How many they are. One statement on each side, and what comes out of the one goes into the other. ``alive`` gets the
+    bytes so far, may raise, and is called while a server works without a word, too.
     """
     size = 0
     names = ", ".join(f"c{n}" for n in range(columns))
@@ -52,15 +52,30 @@ def copy_records(
     ordinal = "ordinal bigint generated always as identity (cache 1000)"
     declared = "".join(f", c{n} text" for n in range(columns))
     into.execute(f"create table {table} ({ordinal}{declared})".encode())
-    with into.cursor().copy(f"copy {table} ({names}) from stdin (format text, encoding 'UTF8')".encode()) as sink:
+    cursor = into.cursor()
+    # Frozen, for nobody sees the table before: else the first who reads writes all of it once more.
+    with cursor.copy(f"copy {table} ({names}) from stdin (format text, encoding 'UTF8', freeze)".encode()) as sink:
         for batch in source.records(STAGING):
             if batch:
                 sink.write(data := b"".join(batch))
                 size += len(data)
             alive(size)
-    for _ in patiently(into, f"alter table {table} add primary key (ordinal)"):
-        alive(size)
-    return measured(into, table, lambda: alive(size))
+    return cursor.rowcount
+
+
+def sealed(connection: psycopg.Connection[Any], table: str, alive: Alive) -> Staged:
+    """Index a copy by its ordinal and measure it, in the caller's transaction; a second time it is only measured.
+
+    Apart from the copy, so that an invocation need not have the time for both.
+    """
+    name = table.rpartition(".")[2]
+    for statement in (
+        f"lock table {table} in share row exclusive mode",  # two at a time would both see no index
+        f"create unique index if not exists {name}_ordinal on {table} (ordinal)",
+    ):
+        for _ in patiently(connection, statement):
+            alive()
+    return measured(connection, table, alive)
 
 
 def measured(connection: psycopg.Connection[Any], table: str, alive: Alive) -> Staged:

@@ -8,13 +8,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+import psycopg
+
 from chalicelib.db import Database
 from chalicelib.engine import Leased, PermanentFailure, Wait
 from chalicelib.engine.model import ATTEMPTS
 from chalicelib.exports.errors import SourceError, Stale, StorageMismatch, StorageRefused, blaming_source
 from chalicelib.exports.formats import Column, FileSpec
 from chalicelib.exports.relation import Exported, File, Relation, Source, hang_up, snapshot, variants
-from chalicelib.exports.staged import Output, Pieces, Staged, columns_of, copy_records, measured
+from chalicelib.exports.staged import Output, Pieces, Staged, columns_of, copy_records, measured, sealed
 from chalicelib.exports.storage import Store
 from chalicelib.settings import Settings
 
@@ -151,35 +153,52 @@ class Resumable:
             raise PermanentFailure("source_too_large", records=records, maximum=most)
         table = table_of(self._job, "_copy")
         self._job.note("staging", {"table": table})
-        own = Database(self._settings.dsn)  # the job's own connection keeps its lease meanwhile
-        try:
-            with own.transaction() as tx:
-                # The functions' own time-out is made for short statements.
-                tx.run(f"set local statement_timeout = '{STATEMENT_TIMEOUT}s'")
-                alive = self._within(records)
-                try:
-                    staged = copy_records(source, tx.connection, f"staging.{table}", len(self._columns), alive=alive)
-                except BaseException:
-                    hang_up(tx.connection)
-                    raise
-                if staged.records != records:  # the query's own doing: it gives other records each time it runs
-                    raise SourceError("source_changed", relation=source.name, records=staged.records)
-                self._job.hold(tx)
-        finally:
-            own.close()
+        with self._own(hold=True) as connection:
+            copied = copy_records(
+                source, connection, f"staging.{table}", len(self._columns), alive=self._within(records)
+            )
+            if copied != records:  # the query's own doing: it gives other records each time it runs
+                raise SourceError("source_changed", relation=source.name, records=copied)
         self._state |= {
             "filled": None,
             "table": table,
-            "records": staged.records,
-            "digest": staged.digest,
+            "records": records,
+            "digest": None,
             "unpublished": source.unpublished,
             "files": [],
             "specs": 0,
             "removed": 0,
             "current": None,
         }
+        self._save()
+
+    def _seal(self, table: str) -> None:
+        """Index and measure the copy, whoever made it, and remember its hash."""
+        with self._own() as connection:
+            found = sealed(connection, table, self.beat)
+        if found.records != self._state["records"]:
+            raise Stale
+        self._state["digest"] = found.digest
         self._verified = True
         self._save()
+
+    @contextmanager
+    def _own(self, *, hold: bool = False) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction of Leaseway's own database; the claim guards it where it is held at its end."""
+        own = Database(self._settings.dsn)  # the job's own connection keeps its lease meanwhile
+        try:
+            with own.transaction() as tx:
+                # The functions' own time-out is made for short statements.
+                tx.run(f"set local statement_timeout = '{STATEMENT_TIMEOUT}s'")
+                try:
+                    yield tx.connection
+                except BaseException:
+                    hang_up(tx.connection)
+                    raise
+                if hold:
+                    self._job.hold(tx)
+        finally:
+            own.close()
 
     def _within(self, records: int) -> Callable[[int], None]:
         def alive(size: int) -> None:
@@ -245,6 +264,9 @@ class Resumable:
             statement_timeout=STATEMENT_TIMEOUT,
         )
         try:
+            if self._state["digest"] is None:
+                with blaming_source(table):
+                    self._seal(table)
             with snapshot(relation) as copy:
                 if not self._verified:
                     with blaming_source(table):

@@ -11,7 +11,7 @@ from chalicelib.exports import relation as relation_module
 from chalicelib.exports.errors import SourceError, Stale, StorageMismatch, StorageRefused
 from chalicelib.exports.formats import CSV, CSV_WITH_BOM, JSON, JSON_LINES, XML, excel_csv, geojson
 from chalicelib.exports.relation import snapshot, variants
-from chalicelib.exports.staged import Output, Pieces, columns_of, copy_records, measured
+from chalicelib.exports.staged import Output, Pieces, columns_of, copy_records, measured, sealed
 from chalicelib.exports.types import TYPES
 
 from . import memory
@@ -97,7 +97,11 @@ def directly(relation, folder, specs):
 
 def copied(relation, own, alive=lambda size: None):
     with snapshot(relation) as source, own.transaction():
-        return copy_records(source, own, TABLE, len(relation.columns), alive=alive)
+        records = copy_records(source, own, TABLE, len(relation.columns), alive=alive)
+    with own.transaction():
+        copy = sealed(own, TABLE, lambda: alive(0))
+    assert copy.records == records
+    return copy
 
 
 def of_copy(relation, own):
@@ -308,6 +312,17 @@ def test_a_copy_that_was_changed_is_known_by_its_hash(source, own, change):
     own.execute(change.format(TABLE))
 
     assert measured(own, TABLE, lambda: None) != copy
+
+
+def test_a_copy_is_sealed_once_and_measured_each_time(source, own):
+    copy = copied(numbers(source, 75), own)
+
+    with own.transaction():
+        assert sealed(own, TABLE, lambda: None) == copy
+
+    indexes = own.execute("select indexdef from pg_indexes where schemaname = 'staging'").fetchall()
+    assert len(indexes) == 1
+    assert "UNIQUE" in indexes[0][0]
 
 
 def test_a_record_that_cannot_be_copied_is_found(source, own):

@@ -284,6 +284,34 @@ def test_a_copy_that_is_not_what_it_was_is_made_anew(office, s3, undisturbed, ou
     assert staging_tables(office) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "retried"), [("select", 0), ("truncate {}", 1), ("drop table {}", 1)], ids=["none", "emptied", "gone"]
+)
+def test_a_copy_is_sealed_by_whom_has_the_time(
+    office, s3, undisturbed, outlasting, trees, monkeypatch, change, retried
+):
+    """The claim that copied is out of time for the index and the hash; meanwhile something happens to the table."""
+    seal, late = resumable.sealed, []
+
+    def too_late(connection, table, alive):
+        if not late:
+            late.append(table)
+            raise OutOfTime
+        return seal(connection, table, alive)
+
+    monkeypatch.setattr(resumable, "sealed", too_late)
+    job = begin(office)
+    office.engine.work_on("work", [job], Invocation(ENOUGH))
+    trees.execute(change.format(*late))
+
+    done = run(office, job)
+
+    assert same(office, s3, done, undisturbed)
+    assert kinds(office, job)["retried"] == retried
+    assert len(names(office)) == 1 + retried
+    assert staging_tables(office) == []
+
+
 def test_a_copy_has_limits_of_its_own(office, s3, outlasting):
     for number, (setting, details) in enumerate(
         (
