@@ -59,7 +59,9 @@ def test_the_target_becomes_what_the_source_is(team):
     audit = team.audits(done.id)["trees"]
     counts = {name: audit[name] for name in ("outcome", "read", "inserted", "updated", "deleted", "rejected")}
     assert counts == {"outcome": "refreshed", "read": 100, "inserted": 98, "updated": 1, "deleted": 1, "rejected": 0}
-    assert all(check["passed"] for check in audit["checks"])
+    assert [(check["check"], check["passed"]) for check in audit["checks"]] == [
+        (name, True) for name in ("key", "unique", "max_rejected", "min_rows", "max_drop")
+    ]
     assert team.admin.execute("select note from mart.trees where id < 3").fetchall() == [("kept",), ("kept",)]
     assert team.staging() == []
 
