@@ -10,6 +10,7 @@ import pytest
 from chalicelib.datasets import registry as datasets
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import LeaseLost, Refusal
+from chalicelib.exports import relation
 from chalicelib.pipelines.export.slots import take
 from chalicelib.pipelines.refresh import registry, steps, target
 from chalicelib.pipelines.refresh.target import Target, drop_staging
@@ -541,11 +542,32 @@ def test_a_contract_that_a_whole_invocation_isnt_enough_for_fails_with_the_remed
 def test_a_contract_that_was_late_once_and_then_gets_on_is_late_no_more(team):
     team.register({"chunk_rows": 10})
     job = team.refresh()
-    for calls in (6, 9, 9):
-        left = iter([900.0] * calls)
-        team.engine.work("work", job=job, until=lambda left=left: next(left, 10.0))
+    for last, late in (("begin_staging", "true"), ("stage", "false")):
+        left, real = [900.0], getattr(Target, last)
+
+        def and_then_time_is_up(self, *arguments, real=real, left=left, **more):
+            done = real(self, *arguments, **more)
+            left[0] = 10.0
+            return done
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Target, last, and_then_time_is_up)
+            team.engine.work("work", job=job, until=lambda left=left: left[0])
+        found = team.db.one(
+            "select checkpoint -> 'value' ->> 'late' as late from engine.job where id = %(job)s", job=job
+        )
+        assert found == {"late": late}
     team.office.run(1)
     assert team.engine.job(job).status == "succeeded"
+
+
+def test_a_source_that_gives_nothing_for_a_while_is_waited_for(team, monkeypatch):
+    """Each second without a row is an empty batch, at which the lease is kept."""
+    monkeypatch.setattr(relation, "QUIET", 0)
+    team.admin.execute("insert into src.trees select n, repeat('x', 1000) from generate_series(1000, 5000) as n")
+    team.register()
+    assert team.run().status == "succeeded"
+    assert team.target() == team.source()
 
 
 def test_a_contract_that_comes_late_in_an_invocation_is_left_to_the_next_one(team):
