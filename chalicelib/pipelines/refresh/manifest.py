@@ -44,6 +44,12 @@ def _type(value: str) -> str:
     return value
 
 
+def _value(value: str) -> str:
+    if found := re.search("[\x00\ud800-\udfff]", value):
+        raise ValueError(f"holds the character U+{ord(found.group()):04X}, which no target can hold; take it out")
+    return value
+
+
 def _distinct(values: list[str]) -> list[str]:
     if twice := [value for value, times in Counter(values).items() if times > 1]:
         raise ValueError(f"has {', '.join(twice)} more than once; keep one of them")
@@ -53,6 +59,7 @@ def _distinct(values: list[str]) -> list[str]:
 Name = Annotated[str, AfterValidator(_name)]
 Names = Annotated[list[ColumnName], Field(max_length=100), AfterValidator(_distinct)]
 SomeNames = Annotated[Names, Field(min_length=1)]
+Value = Annotated[str, AfterValidator(_value)]
 Rows = Annotated[int, Field(ge=0, le=10**15)]
 
 
@@ -108,7 +115,7 @@ class Checks(Part):
     freshness: Freshness | None = None
     not_null: Names = Field(default_factory=list)
     unique: Annotated[list[SomeNames], Field(max_length=20)] = Field(default_factory=list)
-    accepted_values: dict[str, Annotated[list[str], Field(min_length=1, max_length=1_000)]] = Field(
+    accepted_values: dict[ColumnName, Annotated[list[Value], Field(min_length=1, max_length=1_000)]] = Field(
         default_factory=dict
     )
 

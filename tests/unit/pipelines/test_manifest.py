@@ -82,6 +82,21 @@ def test_what_differs_has_another_hash():
             "contracts[0].checks.freshness.max_age",
             "such as 36 hours",
         ),
+        (
+            {"checks": {"accepted_values": {"names": ["a", "\0"]}}},
+            "contracts[0].checks.accepted_values.names[1]",
+            "the character U+0000, which no target can hold; take it out",
+        ),
+        (
+            {"checks": {"accepted_values": {"names": ["half \ud800"]}}},
+            "contracts[0].checks.accepted_values.names[0]",
+            "the character U+D800",
+        ),
+        (
+            {"checks": {"accepted_values": {"\ud800": ["a"]}}},
+            "contracts[0].checks.accepted_values.\ud800",
+            "the character U+D800",
+        ),
         ({"depends_on": ["roads"]}, "contracts", "flights depend on roads, which isn't a contract here"),
         ({"depends_on": ["flights"]}, "contracts", "in a circle: flights -> flights"),
     ],
