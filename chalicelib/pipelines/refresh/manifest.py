@@ -16,6 +16,9 @@ from chalicelib.datasets.definition import ColumnName, ColumnType, Document, Par
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 AGE = re.compile(r"([1-9][0-9]{0,5}) (minute|hour|day)s?")
 
+OLDEST = timedelta(days=36_500)
+"""A ``max_age`` beyond it is no check, and reaches behind the first instant that there is."""
+
 
 def _name(value: str) -> str:
     if not NAME.fullmatch(value):
@@ -31,10 +34,16 @@ def _table(value: str) -> str:
     return value
 
 
+def _duration(number: str, unit: str) -> timedelta:
+    return timedelta(**{f"{unit.rstrip('s')}s": int(number)})
+
+
 def _age(value: str) -> str:
     found = AGE.fullmatch(value)
     if not found:
         raise ValueError("must be a number of minutes, hours or days, such as 36 hours")
+    if _duration(found[1], found[2]) > OLDEST:
+        raise ValueError("can't be more than 100 years (36500 days); leave freshness out where any age will do")
     return f"{found[1]} {found[2]}{'' if found[1] == '1' else 's'}"
 
 
@@ -97,8 +106,7 @@ class Freshness(Part):
     @property
     def at_most(self) -> timedelta:
         """``max_age`` as a duration."""
-        number, unit = self.max_age.split()
-        return timedelta(**{f"{unit.rstrip('s')}s": int(number)})
+        return _duration(*self.max_age.split())
 
 
 class Checks(Part):

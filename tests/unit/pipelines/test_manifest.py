@@ -45,6 +45,11 @@ def test_its_canonical_content_is_the_same_manifest_again():
     assert made.contracts[0].checks.freshness.at_most.days == 1
 
 
+def test_a_century_is_an_age_that_a_record_may_have():
+    made = parse({"checks": {"freshness": {"column": "seen", "max_age": "36500 days"}}})
+    assert made.contracts[0].checks.freshness.at_most.days == 36_500
+
+
 def test_what_differs_has_another_hash():
     assert parse({"chunk_rows": 10}).etag != parse().etag
 
@@ -81,6 +86,16 @@ def test_what_differs_has_another_hash():
             {"checks": {"freshness": {"column": "seen", "max_age": "soon"}}},
             "contracts[0].checks.freshness.max_age",
             "such as 36 hours",
+        ),
+        (
+            {"checks": {"freshness": {"column": "seen", "max_age": "36501 days"}}},
+            "contracts[0].checks.freshness.max_age",
+            "can't be more than 100 years",
+        ),
+        (
+            {"checks": {"freshness": {"column": "seen", "max_age": "999999 days"}}},
+            "contracts[0].checks.freshness.max_age",
+            "can't be more than 100 years",
         ),
         (
             {"checks": {"accepted_values": {"names": ["a", "\0"]}}},
