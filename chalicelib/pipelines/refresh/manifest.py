@@ -53,6 +53,12 @@ def _type(value: str) -> str:
     return value
 
 
+def _target_column(value: str) -> str:
+    if value in ("leaseway_row", "leaseway_key"):
+        raise ValueError("is what staging tables call a column of their own; give the target's another name")
+    return value
+
+
 def _value(value: str) -> str:
     if found := re.search("[\x00\ud800-\udfff]", value):
         raise ValueError(f"holds the character U+{ord(found.group()):04X}, which no target can hold; take it out")
@@ -87,7 +93,7 @@ class Target(Part):
 class Column(Part):
     """A column that is copied. ``from`` names it at the source where that differs."""
 
-    name: ColumnName
+    name: Annotated[ColumnName, AfterValidator(_target_column)]
     type: Annotated[ColumnType, AfterValidator(_type)]
     source_name: ColumnName | None = Field(None, alias="from")
 

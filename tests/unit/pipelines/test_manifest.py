@@ -71,6 +71,8 @@ def test_what_differs_has_another_hash():
         ({"columns": [{"name": "id", "type": "geometry"}]}, "contracts[0].columns[0].type", "leave the column out"),
         ({"columns": [{"name": "id", "type": "geometry[]"}]}, "contracts[0].columns[0].type", "must be one of text"),
         ({"columns": [{"name": "id", "type": "integer"}] * 2}, "contracts[0].columns", "id more than once"),
+        ({"columns": [{"name": "leaseway_row", "type": "text"}]}, "contracts[0].columns[0].name", "another name"),
+        ({"columns": [{"name": "leaseway_key", "type": "text"}]}, "contracts[0].columns[0].name", "another name"),
         ({"columns": [{"name": "id", "tipe": "integer"}]}, "contracts[0].columns[0].tipe", "did you mean type?"),
         ({"chunk_rows": 0}, "contracts[0].chunk_rows", "can't be less than 1"),
         ({"check": {}}, "contracts[0].check", "did you mean checks?"),
