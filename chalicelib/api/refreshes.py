@@ -78,8 +78,10 @@ def register(api: Api) -> None:
     def put_refresh_schedule(call: Call) -> Response:
         """Refresh every day, week or month from now on, each time as the newest manifest says then."""
         query(call.request)
-        found = call.engine.set_schedule(SCHEDULE, "refresh", {}, read_cadence(call))
-        record_act(call.db, call.principal, "refresh_schedule")
+        cadence = read_cadence(call)
+        with call.db.transaction() as tx:  # the engine's statements run in it too: it is its connection
+            found = call.engine.set_schedule(SCHEDULE, "refresh", {}, cadence)
+            record_act(tx, call.principal, "refresh_schedule")
         return answer(schedule_document(call, found))
 
     @api.route("/refreshes/schedule", "GET", role=Role.OPERATOR)
@@ -95,9 +97,10 @@ def register(api: Api) -> None:
     def delete_refresh_schedule(call: Call) -> Response:
         """Refresh on no schedule any more; an active refresh goes on."""
         query(call.request)
-        if not call.engine.delete_schedule(SCHEDULE):
-            raise not_found("Refreshes have no schedule.")
-        record_act(call.db, call.principal, "refresh_schedule_end")
+        with call.db.transaction() as tx:
+            if not call.engine.delete_schedule(SCHEDULE):
+                raise not_found("Refreshes have no schedule.")
+            record_act(tx, call.principal, "refresh_schedule_end")
         return Response("", status_code=204)
 
     @api.route("/refreshes/{job}", "GET", role=Role.OPERATOR)
@@ -125,16 +128,18 @@ def register(api: Api) -> None:
         registry.check_digest(rollback)
         if not _is_kept(call, rollback):
             raise Problem("unknown_package", field="rollback")
-        registry.enable(call.db, rollback)
-        record_act(call.db, call.principal, "refresh_enable", target=rollback)
+        with call.db.transaction() as tx:
+            registry.enable(tx, rollback)
+            record_act(tx, call.principal, "refresh_enable", target=rollback)
         return answer({"enabled": True, "rollback": rollback})
 
     @api.route("/internal/refresh", "DELETE", role=Role.OPERATOR, answers=(204,))
     def delete_switch(call: Call) -> Response:
         """Disable refreshes: none is accepted, and the one that runs ends before its next contract."""
         query(call.request)
-        registry.disable(call.db)
-        record_act(call.db, call.principal, "refresh_disable")
+        with call.db.transaction() as tx:
+            registry.disable(tx)
+            record_act(tx, call.principal, "refresh_disable")
         return Response("", status_code=204)
 
 

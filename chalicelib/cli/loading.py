@@ -15,7 +15,8 @@ from .publishing import dataset_argument, machine, until_it_ends
 from .remote import Away, Refused, Remote
 
 INLINE = 3_000_000
-"""Bytes up to which the rows are the request's body; a larger file is uploaded first."""
+INLINE_ROWS = 100_000
+"""Bytes and lines up to which the rows are the request's body; a larger file is uploaded first."""
 
 MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
 
@@ -73,7 +74,7 @@ def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[
     """Send rows as the body of a load, or by way of an upload where they are many or not UTF-8; the 202."""
     address = f"/datasets/{dataset}/loads"
     try:
-        if len(content) <= INLINE and options.get("encoding") in (None, "utf-8"):
+        if len(content) <= INLINE and content.count(b"\n") < INLINE_ROWS and options.get("encoding") in (None, "utf-8"):
             options = {name: value for name, value in options.items() if name != "encoding"}
             return server.ask(
                 "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options

@@ -29,6 +29,7 @@ MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_
 PIECE = 256 * 1024
 LONGEST_LINE = 16 * 1024 * 1024
 LONGEST_CELL = 4 * 1024 * 1024
+SHOWN = 100  # characters of a name in a message
 
 
 class Raw(str):
@@ -160,15 +161,15 @@ _CSV_FAULTS = {
 def _header(line: int, header: Sequence[Cell]) -> list[str]:
     if not header:
         raise FileFault(line, 1, "there is no header: the first row names the columns.")
-    names: list[str] = []
+    names: dict[str, int] = {}  # and where they stand
     for place, cell in enumerate(header, 1):
         name = (cell or "").strip()
         if not name:
             raise FileFault(line, place, "the header is empty: each column needs a name.")
         if name in names:
-            raise FileFault(line, place, f"the header '{name}' stands in column {names.index(name) + 1} already.")
-        names.append(name)
-    return names
+            raise FileFault(line, place, f"the header '{name[:SHOWN]}' stands in column {names[name]} already.")
+        names[name] = place
+    return list(names)
 
 
 def array(text: str) -> Iterator[tuple[int, Record]]:
@@ -241,7 +242,8 @@ def _members(line: int, text: str) -> dict[str, Cell]:
         except (ValueError, RecursionError):
             raise FileFault(line, at + 1, "NaN, Infinity and endless nesting aren't JSON's.") from None
         if not name or name in record:
-            raise FileFault(line, begin + 1, f"the name '{name}' stands there twice." if name else "a name is empty.")
+            said = f"the name '{name[:SHOWN]}' stands there twice." if name else "a name is empty."
+            raise FileFault(line, begin + 1, said)
         cell = value if isinstance(value, str) else None if value is None else Raw(text[at:end])
         for part in (name, cell):
             if part and ("\0" in part or _LONE.search(part)):

@@ -17,6 +17,10 @@ MAX_INLINE = 3_000_000
 MAX_UPLOAD = 50_000_000
 """Bytes of an uploaded file: what a worker reads, checks and writes within one invocation, with room to spare."""
 
+MAX_INLINE_ROWS = 100_000
+MAX_INLINE_CELLS = 1_500_000
+"""Rows in a request, and cells, those that aren't sent too: they are checked in the API's memory while the caller waits."""
+
 Mode = Literal["upsert", "replace"]
 
 
@@ -37,7 +41,7 @@ def _pattern(value: str) -> str:
         if rest.count(part) != 1:
             raise ValueError("is made of YYYY, MM and DD, such as DD.MM.YYYY")
         rest = rest.replace(part, "")
-    if any(character.isalnum() for character in rest):
+    if "\0" in value or any(character.isalnum() for character in rest):
         raise ValueError("is made of YYYY, MM and DD, such as DD.MM.YYYY")
     return value
 
@@ -45,6 +49,12 @@ def _pattern(value: str) -> str:
 def _sign(value: str) -> str:
     if value in ("\r", "\n"):
         raise ValueError("can't be the end of a line")
+    return _storable(value)
+
+
+def _storable(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("can't hold NUL")
     return value
 
 
@@ -83,7 +93,7 @@ class LoadDialect(BaseModel):
     quote: Annotated[str, Field(max_length=1), AfterValidator(_sign)] = '"'
     decimal: Literal[".", ","] = "."
     date: Annotated[str, Field(max_length=20), AfterValidator(_pattern)] = "YYYY-MM-DD"
-    null: Annotated[str, Field(max_length=100)] = ""
+    null: Annotated[str, Field(max_length=100), AfterValidator(_storable)] = ""
     skip: Annotated[int, Field(ge=0, le=1000)] = 0
 
     @model_validator(mode="after")

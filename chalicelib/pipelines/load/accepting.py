@@ -1,5 +1,6 @@
 """A load as its owner sees it: an upload begun, rows or an upload accepted, what became of it."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -9,10 +10,10 @@ from chalicelib.datasets.definition import Definition
 from chalicelib.datasets.store import TYPES, StoreMismatch, check_store, store_columns, store_key
 from chalicelib.db import Sql, statements
 from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal
-from chalicelib.exports.files import Dialect
+from chalicelib.exports.files import Dialect, Record
 from chalicelib.security import keyed_hash
 
-from . import LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
+from . import MAX_INLINE_CELLS, MAX_INLINE_ROWS, LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
 from .rows import Checked, records
 
 SQL = statements("chalicelib.pipelines.load")
@@ -71,7 +72,8 @@ def accept_load(
             if mode != "replace":
                 raise Refusal("store_mismatch", mismatch.column, codes.FAILURES["store_mismatch"].remedy) from None
         if upload is None:
-            found = records([body], Dialect(**dialect.model_dump()), as_array=as_array)
+            columns = store_columns(definition)
+            found = _few(records([body], Dialect(**dialect.model_dump()), as_array=as_array), len(columns))
             rows = list(
                 Checked(found, store_columns(definition), store_key(definition), Dialect(**dialect.model_dump()))
             )
@@ -86,6 +88,19 @@ def accept_load(
         return job
 
     return engine.once(key, accept)
+
+
+def _few(found: Iterator[Record], columns: int) -> Iterator[Record]:
+    most = min(MAX_INLINE_ROWS, MAX_INLINE_CELLS // columns)
+    for number, record in enumerate(found, 1):
+        if number > most:
+            raise Refusal(
+                "payload_too_large",
+                "body",
+                f"It has more rows than the {most:,} that a body of {columns:,} columns may have."
+                " Upload it: POST …/loads/uploads.",
+            )
+        yield record
 
 
 def _definition(tx: Sql, dataset: str) -> tuple[int, Definition]:

@@ -73,14 +73,23 @@ def _text(chunks: Iterable[bytes]) -> str:
 class Checked:
     """Iterates over the good rows; at the end Unfit, if any was bad or there was none.
 
-    After the first bad row no more are given: what was given before is thrown away then.
+    After the first bad row no more are given: what was given before is thrown away then. ``alive`` is called every
+    thousand records, bad or good.
     """
 
-    def __init__(self, found: Iterable[Record], columns: Sequence[StoreColumn], key: Sequence[str], dialect: Dialect):
+    def __init__(
+        self,
+        found: Iterable[Record],
+        columns: Sequence[StoreColumn],
+        key: Sequence[str],
+        dialect: Dialect,
+        alive: Callable[[], None] = lambda: None,
+    ):
         self.rows = 0
         self.bad: list[BadRow] = []
         self._bad = 0
         self._records = found
+        self._alive = alive
         self._csv = dialect.format == "csv"
         self._columns = [(column, _remembering(column.type, TAKERS[column.type](dialect))) for column in columns]
         self._names = {column.name for column in columns}
@@ -91,6 +100,8 @@ class Checked:
     def __iter__(self) -> Iterator[Row]:
         for record in self._records:
             self.rows += 1
+            if self.rows % 1000 == 0:
+                self._alive()
             if record.keys() != self._names:
                 self._check_names(record)
             row = self._row(record)
@@ -106,7 +117,7 @@ class Checked:
             if name not in self._names:
                 # Only its place is kept: the first line of a file without a header is a row.
                 where: dict[str, Any] = {"column": place} if self._csv else {"record": self.rows}
-                raise Unfit("unknown_column", named=name, **where)
+                raise Unfit("unknown_column", named=name[:SHOWN], **where)
         for column, _ in self._columns if self._csv else ():  # no row has it
             if column.required and column.name not in record:
                 raise Unfit("missing_column", named=column.name, column=column.name)

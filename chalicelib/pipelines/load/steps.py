@@ -49,7 +49,7 @@ def load(job: Leased[LoadSubject]) -> Finished | Wait:
     definition = Definition.parse(found["body"])
     columns = store_columns(definition)
     with _unfit(), _blaming(), _staged(job, at.db, columns) as table:
-        rows = _fill(job, at.db, table, _rows(request, definition))
+        rows = _fill(job, at.db, table, _rows(job, request, definition))
         at.db.run(f"analyze staging.{table}")
         _write(job, request, definition, table, rows)
     return Finished()
@@ -69,14 +69,19 @@ def _staged(job: Leased[LoadSubject], db: Database, columns: Sequence[StoreColum
             drop(db, table)
 
 
-def _rows(request: LoadRequest, definition: Definition) -> Iterator[Row]:
+def _rows(job: Leased[LoadSubject], request: LoadRequest, definition: Definition) -> Iterator[Row]:
     """The rows as PostgreSQL takes them: those of a request were checked when it was accepted."""
     if request.upload is None:
         yield from request.rows or []
         return
     dialect = Dialect(**request.dialect.model_dump())
     found = records(storage().read(upload_key(request.upload)), dialect)
-    yield from Checked(found, store_columns(definition), store_key(definition), dialect)
+
+    def alive() -> None:
+        job.heartbeat()
+        _in_time(job)
+
+    yield from Checked(found, store_columns(definition), store_key(definition), dialect, alive)
 
 
 def _fill(job: Leased[LoadSubject], db: Database, table: str, rows: Iterator[Row]) -> int:

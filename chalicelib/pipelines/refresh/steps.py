@@ -166,7 +166,7 @@ class _Refresh:
         self._job.note("refresh_staging", {"connection": connection["name"], "table": staging})
         target = Target(dsn, contract, self._job.claim_id, staging, self._beat, connection["statement_timeout"])
         with closing(target):
-            applied = self._take(target)
+            applied = self._take(target, contract)
             if applied is None:
                 unkeyed = self._stage(target, contract)
                 self._merge(target, contract, unkeyed, started_at)
@@ -174,7 +174,7 @@ class _Refresh:
                 with self._holding() as tx:
                     self._audit(tx, contract, "refreshed", **applied)
 
-    def _take(self, target: Target) -> dict[str, Any] | None:
+    def _take(self, target: Target, contract: Contract) -> dict[str, Any] | None:
         """Take the target's fence; what this very job has applied there already, before its reply was lost."""
         fence, applied = target.take()
         if fence > self._job.claim_id:
@@ -183,7 +183,9 @@ class _Refresh:
             if fence > newest:
                 raise ContractFailed("fence_regressed")
             raise LeaseLost
-        if applied and applied.pop("job") == str(self._job.id):
+        # Of two contracts with one table, through connections that reach the same database, each has its own.
+        mine = (str(self._job.id), contract.name)
+        if applied and (applied.pop("job"), applied.pop("contract")) == mine:
             return applied
         return None
 
@@ -249,7 +251,7 @@ class _Refresh:
                 "watermark": seen.watermark,
                 "started_at": started_at.isoformat(),
             }
-            target.settle({"job": str(self._job.id), **applied})
+            target.settle({"job": str(self._job.id), "contract": contract.name, **applied})
             # The target's own fence keeps out who is stale there; this, whose job was ended meanwhile.
             self._job.require(settings.store_timeout)
             with self._holding() as tx:

@@ -152,6 +152,9 @@ def test_rows_that_do_not_fit_are_named_to_their_sender_and_nothing_is_kept(data
         (b"", "text/csv", "?upload=00000000-0000-0000-0000-000000000000", 400, "bad_parameter", "format"),
         (b"", "", "?upload=00000000-0000-0000-0000-000000000000&format=csv", 422, "unknown_upload", "upload"),
         (b"x", "", "?upload=00000000-0000-0000-0000-000000000000&format=csv", 400, "bad_request", None),
+        (b"year\n1\n", "text/csv", "?null=%00", 400, "bad_parameter", "null"),
+        (b"year\n1\n", "text/csv", "?quote=%00", 400, "bad_parameter", "quote"),
+        (b"year\n1\n", "text/csv", "?date=YYYY%00MM%00DD", 400, "bad_parameter", "date"),
         (b"x" * (MAX_INLINE + 1), "text/csv", "", 413, "payload_too_large", None),
     ],
 )
@@ -189,6 +192,29 @@ def test_three_megabytes_are_taken(database, load):
     assert MAX_INLINE - 100 < len(content) <= MAX_INLINE
 
     assert load(content, media_type="text/csv").status_code == 202
+
+
+def test_more_rows_than_a_caller_can_wait_for_are_uploaded(database, load, monkeypatch):
+    monkeypatch.setattr("chalicelib.pipelines.load.accepting.MAX_INLINE_ROWS", 2)
+    assert load(b"year,origin\n1,a\n2,b\n", media_type="text/csv").status_code == 202
+    before = written(database)
+
+    problem(
+        load(b"year,origin\n1,a\n2,b\n3,c\n", media_type="text/csv", key="another"), 413, "payload_too_large", "body"
+    )
+    assert written(database) == before
+
+
+def test_cells_that_are_not_sent_count_too(database, load, monkeypatch):
+    monkeypatch.setattr("chalicelib.pipelines.load.accepting.MAX_INLINE_CELLS", 2 * len(COLUMNS))
+    problem(load(b"year\n1\n2\n3\n", media_type="text/csv"), 413, "payload_too_large", "body")
+
+
+def test_a_name_is_not_told_at_length(load):
+    refused = problem(
+        load(b'"' + b'""' * 1_000_000 + b'",year\n1,1\n', media_type="text/csv"), 422, "unknown_column", '"' * 100
+    )
+    assert len(json.dumps(refused)) < 1000
 
 
 def test_a_load_needs_a_key_and_a_dataset_that_takes_it(database, load):

@@ -79,6 +79,23 @@ def test_the_second_refresh_changes_only_what_differs(team):
     assert team.audits(done.id)["trees"]["updated"] == 1
 
 
+def test_two_contracts_of_one_table_by_two_connections_are_each_done(team):
+    """What stands at the fence is the first one's; the second one must not take it for its own."""
+    datasets.add_connection(team.db, "martb", "LEASEWAY_SECRET_MART")
+    team.admin.execute(
+        "create table src.more as select 1000 + n as id, 'more ' || n as name from generate_series(1, 5) n"
+    )
+    team.admin.execute("grant select on src.more to leaseway_app")
+    datasets.register_source(team.db, "more", "src", "src.more", None)
+    second = {"name": "more", "source": "more", "target": {"connection": "martb", "table": "mart.trees"}}
+    team.register({}, second | {"mode": "merge", "depends_on": ["trees"]})
+    job = team.run()
+    assert job.status == "succeeded"
+    audits = team.audits(job.id)
+    assert [(audits[name]["read"], audits[name]["inserted"]) for name in ("trees", "more")] == [(100, 100), (5, 5)]
+    assert len(team.target()) == 105
+
+
 def test_a_merge_deletes_nothing_and_may_be_empty(team):
     team.register({"mode": "merge"})
     team.admin.execute("insert into mart.trees values (777, 'stays')")

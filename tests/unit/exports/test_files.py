@@ -363,3 +363,10 @@ def test_an_empty_line_between_objects_is_a_fault_and_at_the_end_nothing():
 def test_a_file_without_a_column_is_refused(file):
     with pytest.raises(FileFault):
         look(file("{}\n", "x.jsonl"), {})
+
+
+def test_a_header_of_very_many_names_is_read_at_once_and_a_doubled_one_is_told_in_short():
+    names = [f"c{n}" for n in range(60_000)]
+    assert list(records(",".join(names) + "\n" + "," * 59_999)[0]) == names
+    with pytest.raises(FileFault, match=f"ine 1, column 2: the header '{'x' * 100}' stands in column 1 already"):
+        records("x" * 1000 + "," + "x" * 1000)

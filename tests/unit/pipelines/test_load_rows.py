@@ -205,3 +205,17 @@ def test_what_is_no_array_of_objects_is_named(body, said):
     with pytest.raises(Unfit) as unfit:
         list(records([body], Dialect(format="jsonl"), as_array=True))
     assert unfit.value.named.startswith(said)
+
+
+def test_the_lease_is_kept_while_bad_rows_are_counted():
+    beats = []
+    rows = Checked(
+        records([b"id\nbad\n" + b"".join(b"%d\n" % n for n in range(4_999))], Dialect("csv")),
+        [ID],
+        ["id"],
+        Dialect("csv"),
+        lambda: beats.append(1),
+    )
+    with pytest.raises(Unfit):
+        list(rows)
+    assert len(beats) == 5
