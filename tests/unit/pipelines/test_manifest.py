@@ -111,7 +111,7 @@ def test_what_differs_has_another_hash():
         ),
         (
             {"checks": {"accepted_values": {"\ud800": ["a"]}}},
-            "contracts[0].checks.accepted_values.\ud800",
+            "contracts[0].checks.accepted_values.\ufffd\ufffd\ufffd",
             "the character U+D800",
         ),
         ({"depends_on": ["roads"]}, "contracts", "flights depend on roads, which isn't a contract here"),
