@@ -30,7 +30,8 @@ runs() {
 python313() {
     for candidate in python3.13 "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.13*/bin/python3.13 "$state"/python/*/bin/python3.13; do
         if runs "$candidate" "3, 13"; then
-            "$candidate" -c 'import sys; print(sys.executable)'
+            # What an environment's python was made from: with .venv on PATH it is the one found without it.
+            "$candidate" -c 'import os, sys; print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))'
             return
         fi
     done

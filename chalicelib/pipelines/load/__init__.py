@@ -19,7 +19,7 @@ MAX_UPLOAD = 50_000_000
 
 MAX_INLINE_ROWS = 100_000
 MAX_INLINE_CELLS = 1_500_000
-"""Rows in a request, and cells, those that aren't sent too: they are checked in the API's memory while the caller waits."""
+"""Rows in a request, and cells, those not sent too: they are checked in the API's memory while the caller waits."""
 
 Mode = Literal["upsert", "replace"]
 

@@ -4,11 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from infra.package import CHECKOUT
+
+BASE = Path(sys._base_executable).resolve()
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,21 @@ def test_an_index_and_a_certificate_that_pip_is_told_of_are_found_in_any_of_its_
         text=True,
     )
     assert (found.stdout, found.stderr) == (told + "\n", "")
+
+
+def test_an_environment_on_path_is_seen_through_to_what_it_was_made_from(tmp_path: Path) -> None:
+    """Else the one that a reader puts on PATH would have `make` build everything anew."""
+    script = (CHECKOUT / "localstack" / "bootstrap.sh").read_text()
+    functions = [re.search(rf"^{name}\(\) \{{.*?^\}}", script, re.M | re.S) for name in ("runs", "python313")]
+    venv.create(tmp_path / "env", with_pip=False)
+    environment = {"HOME": str(tmp_path), "PYENV_ROOT": str(tmp_path), "PATH": f"{tmp_path}/env/bin:/usr/bin:/bin"}
+    found = subprocess.run(
+        ["sh", "-euc", "\n".join(["state=/nowhere", *(each[0] for each in functions), "python313"])],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.strip() == str(BASE), found.stderr
 
 
 SHIM = '#!/bin/sh\necho "pyenv: $(basename $0): command not found" >&2\nexit 127\n'
@@ -84,7 +102,7 @@ def test_a_python_on_path_that_only_answers_is_passed_over_for_one_of_pyenvs_tha
 
     _, asked = checkout.bootstrap()
 
-    assert asked == [f"venv --quiet --clear --no-project --python {sys.executable} {tmp_path}/.venv"]
+    assert asked == [f"venv --quiet --clear --no-project --python {BASE} {tmp_path}/.venv"]
 
 
 def test_without_python_313_and_without_a_network_it_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
