@@ -4,7 +4,7 @@ PYTEST = .venv/bin/pytest
 # Compiled files kept from run to run save a third of the unit tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo demo-crash up down test unit integration e2e prove prove-long bench lint format clean
+.PHONY: help env demo demo-crash up down test unit integration e2e prove chaos prove-long bench lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -40,8 +40,11 @@ prove: env ## proof that no job hangs and no two owners commit, in minutes; BASE
 	@$(PYTEST) tests/proof
 	@if [ -n "$(BASE)" ]; then .venv/bin/python -m tests.proof.mutate --since "$(BASE)"; fi
 
+chaos: env ## the whole stack with everything failing, for minutes of an otherwise idle machine; CHAOS_SEED, CHAOS_SECONDS
+	@$(PYTEST) -m long tests/proof/test_chaos.py
+
 prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand
-	@PROVE=long $(PYTEST) tests/proof
+	@PROVE=long $(PYTEST) -m "long or not long" tests/proof
 	@.venv/bin/python -m tests.proof.mutate
 
 bench: env ## the figures of docs/benchmarks.md, in a quarter of an hour; ONLY=exports|engine|cold|scale: one part of them

@@ -45,6 +45,7 @@ LEAST = {
 """Of 90 seconds; with fewer of one the run has proven nothing of it."""
 
 
+@pytest.mark.long
 def test_whatever_fails_every_job_ends_once_and_readers_see_whole_things(
     figures: dict[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
