@@ -16,6 +16,7 @@ from .remote import Refused
 from .yaml_files import Faulty, YamlFile, read
 
 if TYPE_CHECKING:
+    from chalicelib.db import Database
     from localstack.stack import Stack
 
 
@@ -323,10 +324,10 @@ def _show_contracts(document: dict[str, Any]) -> None:
 
 # The demo
 
-CONNECTION = "mart"
-DATABASE = "mart"
-LOADER = "mart_loader"
-SECRET = "LEASEWAY_SECRET_MART"  # noqa: S105 - the name of the variable that holds the address
+CONNECTION = "demo-mart"
+DATABASE = "demo_mart"
+LOADER = "demo_mart_loader"
+SECRET = "LEASEWAY_SECRET_DEMO_MART"  # noqa: S105 - the name of the variable that holds the address
 AIRLINES = "select carrier, count(*) as flights from nyc.flights group by carrier"
 
 TABLES = """
@@ -336,14 +337,17 @@ create table if not exists mart.flights (
     primary key (time_hour, carrier, flight)
 );
 create table if not exists mart.airlines (carrier text primary key, flights int not null);
-grant usage on schema mart to mart_loader;
-grant select, insert, update, delete on all tables in schema mart to mart_loader;
-create schema if not exists leaseway authorization mart_loader;
+grant usage on schema mart to demo_mart_loader;
+grant select, insert, update, delete on all tables in schema mart to demo_mart_loader;
+create schema if not exists leaseway authorization demo_mart_loader;
 """
 
 
-def demonstrate() -> None:
-    """Make a data mart, register a manifest, enable refreshes, and refresh it twice."""
+def demonstrate(yes: bool) -> None:
+    """Make a data mart, register a manifest, enable refreshes, and refresh it twice.
+
+    A manifest of somebody else's is replaced only with ``yes``.
+    """
     from psycopg.conninfo import conninfo_to_dict
 
     from chalicelib.datasets.registry import add_connection, register_source
@@ -360,8 +364,10 @@ def demonstrate() -> None:
         stack.keep(SECRET, _make_mart(environment["DATABASE_URL"], str(password)))
     demo.prepare()
     server = here("operator")
+    _, database = administer()
+    if not yes:
+        _spare_others(database)
     with demo.step("its manifest is registered, refreshes are enabled"):
-        _, database = administer()
         add_connection(database, CONNECTION, SECRET)
         register_source(database, "airlines", demo.CONNECTION, relation=None, query=AIRLINES)
         with resources.as_file(resources.files(__package__) / "mart.yaml") as file:
@@ -376,6 +382,18 @@ def demonstrate() -> None:
         _show_contracts(server.get(answer.headers["Location"]))
     click.echo("\nThe second one has changed nothing: a refresh writes what differs.")
     click.echo("Look with `leaseway refresh status`; what it does is in `leaseway manifest show`.")
+
+
+def _spare_others(database: "Database") -> None:
+    """Refuse to go on where the newest manifest writes elsewhere than into the demo's mart."""
+    from chalicelib.pipelines.refresh import registry
+
+    found = registry.manifest(database)
+    if found and {contract["target"]["connection"] for contract in found["body"]["contracts"]} != {CONNECTION}:
+        raise Refused(
+            f"Version {found['version']} of the manifest isn't the demo's, which would take its place: refreshes would"
+            " make the demo's tables alone. `leaseway demo refresh --yes` does it; to go back, register yours again."
+        )
 
 
 def _make_mart(admin_dsn: str, password: str) -> str:

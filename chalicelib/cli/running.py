@@ -70,11 +70,15 @@ def demo_load() -> None:
 
 
 @demo.command("refresh")
-def demo_refresh() -> None:
-    """Refresh two tables of a data mart as a manifest says: checked, each in one piece, audited."""
+@click.option("--yes", is_flag=True, help="Register its manifest in the place of one that isn't the demo's.")
+def demo_refresh(yes: bool) -> None:
+    """Refresh two tables of a data mart as a manifest says: checked, each in one piece, audited.
+
+    The mart is a database of its own, demo_mart, by the connection demo-mart.
+    """
     from .refreshing import demonstrate
 
-    demonstrate()
+    demonstrate(yes)
 
 
 COMMANDS = (demo, up, down, deploy)

@@ -25,7 +25,7 @@ def test_the_demo_refreshes_a_data_mart_twice_and_the_second_time_changes_nothin
         ["airlines", "mart.airlines", "refreshed", "16", "0"],
     ]
     assert [row[2] for row in first] == ["refreshed", "refreshed"]
-    with psycopg.connect(make_conninfo(stack.environment()["DATABASE_URL"], dbname="mart")) as mart:
+    with psycopg.connect(make_conninfo(stack.environment()["DATABASE_URL"], dbname="demo_mart")) as mart:
         assert mart.execute("select count(*), count(distinct origin) from mart.flights").fetchone() == (RECORDS, 3)
         assert mart.execute("select sum(flights) from mart.airlines").fetchone() == (RECORDS,)
         assert mart.execute("select count(*) from pg_class where relname like 'refresh%'").fetchone() == (0,)
