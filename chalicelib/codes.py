@@ -1,6 +1,6 @@
 """The closed list of codes: what a failure or a refusal is called, the sentence that says it, and how to mend it.
 
-No other text about a failure is ever stored, logged or returned (DESIGN, invariant 9).
+No other text about a failure is ever stored, logged or returned (docs/invariants.md, 9).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """PostgreSQL: one connection a process, statements kept in ``.sql`` files, migrations.
 
 Nothing here keeps session state (no LISTEN, SET, advisory session lock or server-side prepared statement), so it works
-behind RDS Proxy and PgBouncer in transaction mode (DESIGN, invariant 12). Time-outs are set on the roles.
+behind RDS Proxy and PgBouncer in transaction mode (docs/invariants.md, 12). Time-outs are set on the roles.
 """
 
 import select

@@ -66,7 +66,7 @@ SYSTEM_COLUMNS = {"ctid", "cmin", "cmax", "xmin", "xmax", "tableoid"}
 TOLD = 100
 """How many faults are told at once; to find the nearest name for each of a million unknown ones would take minutes."""
 
-# What XML can't hold, and control characters that mean nothing in a text (DESIGN: one documented rule, refuse them).
+# What XML can't hold, and control characters that mean nothing in a text (one documented rule: refuse them).
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _TAG = re.compile(r"[a-z]{2,3}(-[a-z]{4})?(-([a-z]{2}|\d{3}))?", re.ASCII)  # of BCP 47: language, script, region
 

@@ -1,7 +1,7 @@
 """A claim on a job: what a step gets, and the only way a worker writes.
 
 Every write carries the claim and checks it in the same statement; no row changed means LeaseLost. Where the reply to a
-write was lost, the write is repeated, and read back by claim before anyone concludes LeaseLost (DESIGN, invariant 5).
+write was lost, the write is repeated, and read back by claim before anyone concludes LeaseLost (docs/invariants.md, 5).
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -4,7 +4,7 @@
 --                                                                                                     │
 --   engine.job (the publication, kept for ever) ◀── version (immutable, except when it is withdrawn) ─┘
 --
--- The dataset's row is the lock under which its entry in the catalogue is changed (DESIGN, invariant 13); it is always
+-- The dataset's row is the lock under which its entry in the catalogue is changed (docs/invariants.md, 13); it is always
 -- taken before the job's row. The documents of a version are what the triple store holds of it, kept here: PostgreSQL is
 -- the truth, the triple store is rebuilt from it.
 -- The DSN of a connection stands in no row: `secret` is the name under which the function's environment holds it.

@@ -17,7 +17,7 @@ from chalicelib.engine.lease import Leased, Surroundings, sql
 
 @dataclass(frozen=True)
 class Twin:
-    """What is broken, the invariant of DESIGN.md it breaks, and the check that catches it."""
+    """What is broken, the invariant of docs/invariants.md it breaks, and the check that catches it."""
 
     breaks: str
     caught_by: str  # "stateful", or the name of an interleaved pair or of a story with crash points

@@ -1,4 +1,4 @@
-"""Looks at the whole database after each step: what DESIGN.md promises, and what must never change again.
+"""Looks at the whole database after each step: what docs/invariants.md promises, and what must never change again.
 
 It knows the engine by its tables alone. Each check names the invariant it holds.
 """
