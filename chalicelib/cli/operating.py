@@ -1,6 +1,6 @@
 """Commands of those who are woken when something is stuck: jobs, failures, pauses. All over HTTP."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -14,13 +14,20 @@ from .remote import Refused, Remote
 job_argument = click.argument("job", type=click.UUID)
 
 
-def pages(server: Remote, path: str, items: str, limit: int, **query: object) -> list[dict[str, Any]]:
-    """Read up to `limit` items of a list that comes in pages, newest first."""
+def pages(
+    server: Remote,
+    path: str,
+    items: str,
+    limit: int,
+    wanted: Callable[[dict[str, Any]], bool] = lambda item: True,
+    **query: object,
+) -> list[dict[str, Any]]:
+    """Read up to `limit` items that are `wanted` of a list that comes in pages, newest first."""
     found: list[dict[str, Any]] = []
     after = None
     while len(found) < limit:
         document = server.get(path, limit=min(limit - len(found), 100), after=after, **query)
-        found += document[items]
+        found += filter(wanted, document[items])
         after = document.get("next")
         if not after:
             break
@@ -140,11 +147,27 @@ def failures() -> None:
 @failures.command("list")
 @click.option("--pipeline", help="Only failures of this pipeline.")
 @click.option("--code", help="Only failures with this code, such as source_denied.")
+@click.option("--all", "everything", is_flag=True, help="Exports, too, beside the publications that they are parts of.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @machine
-def failures_list(pipeline: str | None, code: str | None, limit: int, machine: bool) -> None:
-    """List failures, newest first, with the sentence that says how to mend each."""
-    found = pages(remote(), "/internal/failures", "failures", limit, pipeline=pipeline, code=code)
+def failures_list(pipeline: str | None, code: str | None, everything: bool, limit: int, machine: bool) -> None:
+    """List failures, newest first, with the sentence that says how to mend each; on a terminal cut to a line.
+
+    Examples:
+      leaseway failures list
+      leaseway failures list --code source_denied
+      leaseway failures list --all --json
+    """
+    everything = everything or pipeline is not None
+    parts = 0
+
+    def wanted(failed: dict[str, Any]) -> bool:
+        nonlocal parts
+        is_part = failed["pipeline"] == "export"
+        parts += is_part
+        return everything or not is_part
+
+    found = pages(remote(), "/internal/failures", "failures", limit, wanted, pipeline=pipeline, code=code)
     if machine:
         show.as_json(found)
         return
@@ -157,11 +180,12 @@ def failures_list(pipeline: str | None, code: str | None, limit: int, machine: b
                 show.subject(f),
                 show.moment(f.get("failed_at") or f.get("finished_at")),
                 "yes" if f.get("requeued_as") else None,
-                show.failure(f),
+                show.failure_briefly(f),
             )
             for f in found
         ],
-        "Nothing has failed.",
+        "Nothing has failed but exports: `--all` lists them." if parts else "Nothing has failed.",
+        cut=True,
     )
 
 
@@ -185,9 +209,18 @@ def failures_show(job: UUID, machine: bool) -> None:
             ("started", show.moment(document.get("started_at"))),
             ("failed", show.moment(document.get("failed_at") or document.get("finished_at"))),
             ("run again as", document.get("requeued_as")),
-            ("run it again", None if document.get("requeued_as") else f"leaseway failures requeue {job}"),
+            *(() if document.get("requeued_as") else (_again(document),)),
         ]
     )
+
+
+def _again(failed: dict[str, Any]) -> tuple[str, str]:
+    """What has a failure's work done after all: its name, and the command."""
+    if failed["pipeline"] == "load":  # its payload is erased
+        return "send it anew", f"leaseway load {show.subject(failed)} FILE"
+    if failed["pipeline"] == "export":
+        return "run it again", f"with its publication: leaseway publish {show.subject(failed)}"
+    return "run it again", f"leaseway failures requeue {failed['id']}"
 
 
 @failures.command("requeue")
@@ -199,7 +232,7 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
     """Run a failure's job again: a new job about the same subject, with a fresh budget.
 
     A subject that another job works on is refused and left as it is; with --all the others go on, and the exit code
-    is 1. What was run again already, or mended by a later publication, --all leaves out.
+    is 1. What was run again already, or mended by a later publication, --all leaves out, and loads: send those anew.
 
     Examples:
       leaseway failures requeue 019ad0c2-…
@@ -229,11 +262,11 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
 def _newest(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The newest failure about each thing, of a list with the newest first: running the older ones again adds nothing.
 
-    An export is a part of its publication, which makes it anew.
+    An export is a part of its publication, which makes it anew; a load's payload is erased.
     """
     newest: dict[tuple[str, str], dict[str, Any]] = {}
     for failed in found:
-        if failed["pipeline"] != "export":
+        if failed["pipeline"] not in ("export", "load"):
             newest.setdefault((failed["pipeline"], show.subject(failed)), failed)
     return list(newest.values())
 

@@ -29,14 +29,21 @@ def as_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], nothing: str) -> None:
-    """Print rows below their headings; with none, say so."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], nothing: str, *, cut: bool = False) -> None:
+    """Print rows below their headings; with none, say so. With ``cut`` the last column ends where the terminal does."""
     listed = [["–" if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
     if not listed:
         click.echo(nothing)
         return
     out = console()
     if out.is_terminal:
+        if cut:
+            taken = sum(max(len(cell) for cell in column) + 2 for column in zip(columns, *listed, strict=True))
+            taken -= max(len(row[-1]) for row in (columns, *listed)) + 2
+            if (room := out.width - taken) < 20:  # each cell has a line of its own, below
+                room = out.width - max(map(len, columns)) - 2
+            for row in listed:
+                row[-1] = row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…"
         shown = Table(box=None, pad_edge=False, header_style="bold")
         for name in columns:
             shown.add_column(name, overflow="fold")
@@ -125,9 +132,28 @@ def failure(status: Mapping[str, Any]) -> str:
     return f"{failed['sentence']} [{failed['code']}{': ' + more if more else ''}]"
 
 
+def failure_briefly(status: Mapping[str, Any]) -> str:
+    """Why a job failed, for a line of a list: what tells failures apart comes first, and of lists how long they are."""
+    failed = status.get("failure") or {}
+    counted = {
+        name: len(value) if isinstance(value, list) else value for name, value in (failed.get("details") or {}).items()
+    }
+    more = details(counted)
+    return f"{failed['code']}{f' ({more})' if more else ''}: {failed['sentence']}"
+
+
 def details(found: Mapping[str, Any] | None) -> str:
     """Details on one line."""
-    return ", ".join(f"{name} {value}" for name, value in (found or {}).items())
+    return ", ".join(f"{name} {_detail(value)}" for name, value in (found or {}).items())
+
+
+def _detail(value: object) -> str:
+    """A detail; of a list each part, as `row 2 column id reason missing`."""
+    if isinstance(value, list):
+        return "; ".join(map(_detail, value))
+    if isinstance(value, Mapping):
+        return " ".join(f"{name} {part}" for name, part in value.items())
+    return str(value)
 
 
 def cadence(schedule: Mapping[str, Any]) -> str:

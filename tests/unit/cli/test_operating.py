@@ -88,6 +88,48 @@ def test_a_failure_is_shown_with_what_mends_it(server: Server, run: Run) -> None
     assert f"leaseway failures requeue {JOB}" in output
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "said"),
+    [
+        ("load", "send it anew  leaseway load flights FILE"),
+        ("export", "with its publication: leaseway publish flights"),
+    ],
+)
+def test_what_cannot_be_requeued_is_not_offered_to_be(server: Server, run: Run, pipeline: str, said: str) -> None:
+    server.tell(f"GET /internal/failures/{JOB}", FAILURE | {"pipeline": pipeline})
+
+    output = run("failures", "show", JOB).output
+
+    assert said in output
+    assert "requeue" not in output
+
+
+def test_exports_are_listed_where_they_are_asked_for(server: Server, run: Run) -> None:
+    listed: dict[str, Any] = {"failures": [FAILURE, FAILURE | {"pipeline": "export", "id": OTHER}], "next": None}
+    server.tell("GET /internal/failures?limit=20", listed)
+    server.tell("GET /internal/failures?limit=20&pipeline=export", listed)
+
+    assert OTHER not in run("failures", "list").output
+    assert OTHER in run("failures", "list", "--all").output
+    assert OTHER in run("failures", "list", "--pipeline", "export").output
+
+    server.answers.clear()
+    server.tell("GET /internal/failures?limit=20", {"failures": listed["failures"][1:], "next": None})
+    assert run("failures", "list").output == "Nothing has failed but exports: `--all` lists them.\n"
+
+
+def test_rows_that_did_not_fit_are_counted_in_the_list_and_named_one_by_one(server: Server, run: Run) -> None:
+    rows = [{"row": 2, "column": "id", "reason": "missing"}, {"row": 5, "column": "id", "reason": "key_twice"}]
+    why = {"code": "invalid_rows", "sentence": "Rows can't be loaded.", "details": {"rows": rows, "records": 2}}
+    failed = FAILURE | {"pipeline": "load", "failure": why}
+    server.tell("GET /internal/failures?limit=20", {"failures": [failed], "next": None})
+    server.tell(f"GET /internal/failures/{JOB}", failed)
+
+    assert "invalid_rows (rows 2, records 2): Rows can't be loaded." in run("failures", "list").output
+    shown = run("failures", "show", JOB).output
+    assert "rows row 2 column id reason missing; row 5 column id reason key_twice, records 2" in shown
+
+
 def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server, run: Run) -> None:
     server.problem(
         f"POST /internal/failures/{JOB}/requeue",
@@ -126,11 +168,15 @@ def test_T07_requeue_all_goes_on_past_a_busy_subject(server: Server, run: Run) -
 
 
 @pytest.mark.parametrize(
-    "why", ["mended by a later version", "older than the newest", "a part of a publication", "gone"]
+    "why", ["mended by a later version", "older than the newest", "a part of a publication", "a load", "gone"]
 )
 def test_requeue_all_leaves_out_what_nobody_waits_for(server: Server, run: Run, why: str) -> None:
     older = FAILURE | {"id": OTHER}
-    failures = {"older than the newest": [FAILURE, older], "a part of a publication": [older | {"pipeline": "export"}]}
+    failures = {
+        "older than the newest": [FAILURE, older],
+        "a part of a publication": [older | {"pipeline": "export"}],
+        "a load": [older | {"pipeline": "load"}],
+    }
     server.tell("GET /internal/failures?limit=100", {"failures": failures.get(why, [older]), "next": None})
     if why == "gone":
         server.problem("GET /datasets/flights/status", 404, "not_found", "There is nothing at this address")

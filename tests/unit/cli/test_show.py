@@ -65,3 +65,18 @@ def test_an_id_in_a_table_can_be_copied_however_narrow_the_terminal_is(
     )
 
     assert capsys.readouterr().out.count(job) == 2
+
+
+@pytest.mark.parametrize("width", [30, 80])
+def test_a_long_reason_is_cut_where_the_terminal_ends(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Console(file=sys.stdout, force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(show, "console", lambda: out)
+
+    show.table(("job", "pipeline", "why"), [("7" * 15, "load", "because " * 40)], "", cut=True)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (2 if width == 80 else 3)
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert lines[-1].rstrip().endswith("…")
