@@ -287,9 +287,12 @@ def snapshot(relation: Relation) -> Iterator["Source"]:
     connection.patience = SILENCE
     try:
         with blaming_source(name):
+            lockable = _lockable(connection, relation.relation) if relation.relation is not None else None
             connection.execute(f"{SNAPSHOT} set local lock_timeout = '{LOCK_WAIT}'")
             if relation.statement_timeout is not None:
                 connection.execute(f"set local statement_timeout = '{relation.statement_timeout}s'")
+            if lockable:
+                _lock(connection, lockable)
             connection.execute("savepoint ready")
         source = Source(connection, relation, name)
         source.check()
@@ -297,6 +300,24 @@ def snapshot(relation: Relation) -> Iterator["Source"]:
         yield source
     finally:
         hang_up(connection)
+
+
+def _lockable(connection: psycopg.Connection[Any], relation: str) -> str | None:
+    """The name, as the server quotes it, if it is a table's; what is wrong with it is told by who reads it."""
+    with suppress(psycopg.ProgrammingError):
+        found = connection.execute(SQL.find_table, {"relation": relation}).fetchone()
+        return str(found[0]) if found else None
+    return None
+
+
+def _lock(connection: psycopg.Connection[Any], table: str) -> None:
+    """Hold a table as it is before the snapshot is taken, which LOCK doesn't do.
+
+    Else one that is emptied or made anew between the snapshot and the first look at it would seem to have no records.
+    A reader of single columns may not, and goes without.
+    """
+    with suppress(psycopg.ProgrammingError), connection.transaction():
+        connection.execute(f"lock table {table} in access share mode")
 
 
 def hang_up(connection: psycopg.Connection[Any]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -291,6 +292,25 @@ def test_the_files_show_one_moment_although_the_source_goes_on(source, tmp_path)
     assert numbers == list(range(1, 5001))
     assert numbers == [int(n) for n in re.findall(rb'"a":(\d+)', contents["json"])]
     assert numbers == [int(n) for n in re.findall(rb"<a>(\d+)</a>", contents["xml"])]
+
+
+@pytest.mark.parametrize("emptied", ["truncate open.t", "drop table open.t; create table open.t (a int)"])
+def test_a_table_that_is_filled_anew_while_the_export_begins_is_never_seen_empty(source, tmp_path, emptied):
+    source.run("create table open.t as select g as a from generate_series(1, 5) g")
+    waits = "select exists (select from pg_locks where not granted and relation = %s)"
+    table = source.run("select 'open.t'::regclass::oid").fetchone()[0]
+
+    with ThreadPoolExecutor(1) as another:
+        with source.admin.transaction():
+            source.run(emptied)
+            source.run("insert into open.t select generate_series(11, 17)")
+            exporting = another.submit(files_of, Relation(source.dsn, "open.t", None, A), tmp_path)
+            while not (exporting.done() or source.run(waits, table).fetchone()[0]):
+                pass
+        exported, contents = exporting.result()
+
+    assert exported.records == 7
+    assert contents["csv"].split() == [b"a", *(b"%d" % a for a in range(11, 18))]
 
 
 def test_OD_65_the_first_bytes_are_written_before_the_last_row_is_there(source, tmp_path):
