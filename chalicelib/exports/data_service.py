@@ -5,17 +5,22 @@ ever an address. Only what stands below the configured one is asked.
 """
 
 import json
+import os
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self, override
 from urllib.parse import urlsplit
 from uuid import UUID
 
 import urllib3
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from chalicelib import codes
 
@@ -197,16 +202,109 @@ class _Fence(_Answer):
     fence: Fence
 
 
+class _Watch:
+    """Shuts a connection down when its time is over: urllib3's own time-out begins anew with each byte that comes."""
+
+    def __init__(self, seconds: float):
+        self.over = False
+        self._seconds = seconds
+        self._line: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._end = 0.0
+
+    def __enter__(self) -> Self:
+        self.again()
+        threading.Thread(target=self._watch, name="data service's time-out", daemon=True).start()
+        _WATCH.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def hold(self, connected: socket.socket) -> None:
+        """Watch this connection, by a descriptor of our own: TLS and a closing answer take the other one over."""
+        with self._lock:
+            if self._line:
+                self._line.close()
+            self._line = socket.socket(fileno=os.dup(connected.fileno()))
+            if self.over:
+                self._shut()
+
+    def rest(self) -> None:
+        """Nothing is waited for until ``again``."""
+        self._end = float("inf")
+
+    def again(self) -> None:
+        """The time begins anew."""
+        self._end = time.monotonic() + self._seconds
+
+    def stop(self) -> bool:
+        """Watch no more; whether the time was over."""
+        self._done.set()
+        with self._lock:
+            if self._line:
+                self._line.close()
+                self._line = None
+            return self.over
+
+    def _watch(self) -> None:
+        # Never asleep for longer than the whole time, so that the end of one that begins anew isn't missed.
+        while (left := self._end - time.monotonic()) > 0:
+            if self._done.wait(min(left, self._seconds)):
+                return
+        with self._lock:
+            self.over = not self._done.is_set()
+            if self.over:
+                self._shut()
+
+    def _shut(self) -> None:
+        if self._line:
+            with suppress(OSError):  # the other side was faster
+                self._line.shutdown(socket.SHUT_RDWR)
+
+
+_WATCH: ContextVar[_Watch] = ContextVar("watch")
+"""The watch of the exchange that a connection is asked for."""
+
+
+class _Watched(HTTPConnection):
+    @override
+    def _new_conn(self) -> socket.socket:
+        connected = super()._new_conn()
+        _WATCH.get().hold(connected)  # before the handshake of TLS
+        return connected
+
+    @override
+    def request(self, *args: Any, **options: Any) -> None:
+        if self.sock is not None:
+            _WATCH.get().hold(self.sock)
+        super().request(*args, **options)
+
+
+class _WatchedTls(_Watched, HTTPSConnection):
+    pass
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Watched
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _WatchedTls
+
+
 class RemoteDataService:
     """A data service that is known by its address alone. Thread-safe; makes no second try of its own."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 20):
-        """``timeout`` bounds connecting and the wait for an answer, or for a file's next piece, in seconds."""
+        """``timeout`` bounds an answer from the connecting to its last byte, or a file's next piece, in seconds."""
         self.url = url.rstrip("/")
         self.host = urlsplit(url).hostname or ""
         self._timeout = timeout
         self._headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=timeout))
+        self._http.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
 
     def start(self, wanted: Wanted, *, fence: int, known: bool = False) -> Export:
         """As the contract says, or ServiceAway, ServiceRefused, FileMismatch."""
@@ -244,13 +342,15 @@ class RemoteDataService:
 
     def read(self, key: UUID, name: str) -> Iterator[bytes]:
         """As the contract says, or ServiceAway, ServiceRefused; each piece comes within the time-out."""
-        with self._open("GET", f"exports/{key}/files/{name}") as answer:
+        with _Watch(self._timeout) as watch, self._open(watch, "GET", f"exports/{key}/files/{name}") as answer:
             if answer.status in (404, 410):
                 raise FileMismatch
             if answer.status != 200 or answer.headers.get("Content-Encoding", "identity") != "identity":
                 raise ServiceRefused(self.host, _class(answer.status))
             while piece := answer.read1(PIECE):
+                watch.rest()  # while somebody else has it
                 yield piece
+                watch.again()
 
     def delete(self, key: UUID) -> bool:
         """As the contract says, or ServiceAway, ServiceRefused."""
@@ -266,20 +366,22 @@ class RemoteDataService:
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
         """One request: status and answer, the whole of it within the time-out."""
-        end = time.monotonic() + self._timeout
-        with self._open(method, path, body, headers) as answer:
+        with _Watch(self._timeout) as watch, self._open(watch, method, path, body, headers) as answer:
             received = bytearray()
-            while piece := answer.read1(PIECE):  # what has come: urllib3's time-out is one for each piece
+            while piece := answer.read1(PIECE):
                 received += piece
                 if len(received) > LARGEST_ANSWER:
                     raise ServiceRefused(self.host, "too long")
-                if time.monotonic() > end:
-                    raise ServiceAway(self.host, "timeout")
             return answer.status, bytes(received)
 
     @contextmanager
     def _open(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        watch: _Watch,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         sent = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, **(headers or {})} | ({} if body is None else {"Content-Type": "application/json"})
@@ -291,6 +393,8 @@ class RemoteDataService:
                 if answer.status >= 500 or answer.status in (408, 429):
                     raise ServiceAway(self.host, _class(answer.status), _later(answer.headers.get("Retry-After", "")))
                 yield answer
+                if watch.stop():  # what was cut off may look like an end
+                    raise ServiceAway(self.host, "timeout")
             except BaseException:
                 answer.close()
                 raise
@@ -300,7 +404,7 @@ class RemoteDataService:
         except urllib3.exceptions.TimeoutError:
             raise ServiceAway(self.host, "timeout") from None
         except urllib3.exceptions.HTTPError:  # a file that breaks off, too
-            raise ServiceAway(self.host, "unreachable") from None
+            raise ServiceAway(self.host, "timeout" if watch.stop() else "unreachable") from None
 
     def _expect(self, status: int, answer: bytes, *expected: int) -> bytes:
         if status not in expected:

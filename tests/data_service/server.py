@@ -17,6 +17,13 @@ from jsonschema import Draft202012Validator
 CONTRACT = Path(__file__).parents[2] / "docs" / "data-service.openapi.yaml"
 TOKEN = "canary-token"
 
+DRIPS = {
+    "dripping header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "dripping chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+    "continuing": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+"""What begins an answer, and what then comes of it again and again."""
+
 
 @cache
 def contract() -> dict[str, Any]:
@@ -194,6 +201,8 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "silent":  # until the other side gives up, or the test ends
             service.stopping.wait(30)
             return self._hang_up()
+        if kind in DRIPS:
+            return self._drip(*DRIPS[kind])
         if kind in ("500", "503", "404", "400"):
             return self._send(int(kind), {"title": "canary"})
         if kind == "429":
@@ -269,6 +278,16 @@ class Handler(BaseHTTPRequestHandler):
         try:
             while not self.service.stopping.wait(pause):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        except OSError:
+            return
+
+    def _drip(self, begin: bytes, drop: bytes) -> None:
+        """Ever more of what comes before a body; the other side hangs up."""
+        self.close_connection = True
+        try:
+            self.wfile.write(begin)
+            while not self.service.stopping.wait(0.02):
+                self.wfile.write(drop)
         except OSError:
             return
 

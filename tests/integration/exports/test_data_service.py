@@ -19,7 +19,7 @@ from chalicelib.exports.data_service import (
     Wanted,
     WantedFile,
 )
-from tests.data_service.server import TOKEN, DataService, contract, schema, serving
+from tests.data_service.server import DRIPS, TOKEN, DataService, contract, schema, serving
 
 WANTED = Wanted(
     key=UUID("0198c0de-0000-7000-8000-000000000001"),
@@ -107,6 +107,9 @@ AWAY = {
     "lost reply": {"status": "unreachable"},
     "silent": {"status": "timeout"},
     "dripping": {"status": "timeout"},
+    "dripping header": {"status": "timeout"},
+    "dripping chunk": {"status": "timeout"},
+    "continuing": {"status": "timeout"},
     "500": {"status": "5xx"},
     "503": {"status": "5xx"},
     "429": {"status": "4xx", "seconds": 900},
@@ -226,6 +229,9 @@ def test_a_file_is_given_as_it_is(client, remote) -> None:
         ("500", ServiceAway),
         ("429", ServiceAway),
         ("silent", ServiceAway),
+        ("dripping header", ServiceAway),
+        ("dripping chunk", ServiceAway),
+        ("continuing", ServiceAway),
         ("cut short", ServiceAway),
         ("lost reply", ServiceAway),
         ("404", FileMismatch),
@@ -238,7 +244,9 @@ def test_a_file_that_does_not_come(client, remote, kind, error) -> None:
     remote.misbehave("file", kind)
     with pytest.raises(error):
         list(
-            RemoteDataService(remote.url, TOKEN, timeout=0.5 if kind == "silent" else 20).read(WANTED.key, "trees.csv")
+            RemoteDataService(remote.url, TOKEN, timeout=0.5 if kind in {"silent", *DRIPS} else 20).read(
+                WANTED.key, "trees.csv"
+            )
         )
     assert b"".join(client.read(WANTED.key, "trees.csv"))  # and the connection that broke is no trouble for the next
 
