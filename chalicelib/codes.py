@@ -215,6 +215,9 @@ FAILURES: dict[str, Code] = {
         "Load the whole content with mode=replace, which makes the store anew, or change the definition back.",
         409,
     ),
+    "store_empty": Code(
+        "Nothing has been loaded into the dataset's store yet.", "`leaseway load DATASET FILE`, then publish it."
+    ),
     "store_busy": Code("Somebody holds the dataset's store.", "It is tried again with growing pauses."),
     "load_timeout": Code("The rows were not written within the time of one invocation.", "Send them in smaller loads."),
     "dataset_deleted": Code("The dataset was deleted before its rows were loaded.", "There is nothing to mend."),

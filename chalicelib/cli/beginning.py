@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from chalicelib.datasets import registry
-from chalicelib.datasets.store import store_relation
+from chalicelib.datasets.store import loaded_relation
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
@@ -47,7 +47,11 @@ def begin(source_name: str) -> tuple[str, str]:
     if source["file"]:
         described, records, values = _file(source["file"])
     elif source["store"]:
-        described, records, values = _seen(Relation(settings.dsn, store_relation(source["store"]), None, []))
+        try:
+            relation = loaded_relation(database, source["store"], source_name)
+        except SourceError as error:
+            raise Refused(_sentence(error)) from error
+        described, records, values = _seen(Relation(settings.dsn, relation, None, []))
     else:
         described, records, values = _relation(database, source)
     types = {name: type_ for name, _, type_ in described}

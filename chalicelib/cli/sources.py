@@ -236,7 +236,7 @@ def source_check(name: str, machine: bool) -> None:
 
 def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int, list[Looked]]":
     from chalicelib.datasets import registry
-    from chalicelib.datasets.store import store_relation
+    from chalicelib.datasets.store import loaded_relation
     from chalicelib.exports import Relation, Store
     from chalicelib.exports.address import secured
     from chalicelib.exports.files import Dialect
@@ -249,7 +249,7 @@ def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int
         types = {column["name"]: column["type"] for column in file["columns"]}
         return of_file(Store.of(settings).read(file["key"]), Dialect(**file["dialect"]), types)
     if found["store"]:
-        return of_relation(Relation(settings.dsn, store_relation(found["store"]), None, [], name=name))
+        return of_relation(Relation(settings.dsn, loaded_relation(database, found["store"], name), None, [], name=name))
     at = registry.connection(database, found["connection"])
     assert at is not None  # a foreign key holds it
     if not (dsn := os.environ.get(at["secret"])):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from chalicelib.db import Sql, statements
+from chalicelib.exports.errors import SourceError
 
 from .definition import Definition
 
@@ -67,6 +68,13 @@ def store_key(definition: Definition) -> list[str]:
 def store_relation(dataset: str) -> str:
     """The store's name as SQL takes it: an id holds nothing that would have to be doubled."""
     return f'store."{dataset}"'
+
+
+def loaded_relation(db: Sql, dataset: str, source: str) -> str:
+    """The store's name as SQL takes it; SourceError, in the words of ``source``, where nothing was loaded yet."""
+    if not db.run(SQL.find_store_columns, dataset=dataset):
+        raise SourceError("store_empty", relation=source)
+    return store_relation(dataset)
 
 
 def check_store(db: Sql, dataset: str, definition: Definition) -> None:

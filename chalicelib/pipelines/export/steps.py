@@ -6,7 +6,7 @@ from functools import cache
 
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
-from chalicelib.datasets.store import store_relation
+from chalicelib.datasets.store import loaded_relation
 from chalicelib.db import Row
 from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure, Wait
 from chalicelib.exports.errors import SourceError, Stale, StorageAway, StorageMismatch, StorageRefused
@@ -61,7 +61,7 @@ def _relation(
     if source["store"]:
         yield Relation(
             connection_dsn=at.settings.dsn,
-            relation=store_relation(source["store"]),
+            relation=loaded_relation(at.db, source["store"], source["name"]),
             query=None,
             columns=columns,
             statement_timeout=STATEMENT_TIMEOUT,

@@ -67,10 +67,12 @@ def test_it_is_checked_and_a_definition_is_begun_with_it(run, filled, tmp_path):
     assert "{name: Wert, type: decimal}" in (tmp_path / "sensors.yaml").read_text()
 
 
-def test_before_the_first_load_there_is_nothing_to_look_at(run):
+def test_before_the_first_load_there_is_nothing_to_look_at(run, tmp_path):
     run("source", "register", "sensors", "--store", "sensors")
 
-    assert "sqlstate 42P01" in run("source", "check", "sensors", code=1)
+    said = "Nothing has been loaded into the dataset's store yet. `leaseway load DATASET FILE`"
+    assert said in run("source", "check", "sensors", code=1)
+    assert said in run("init", "sensors", tmp_path / "sensors.yaml", code=1)
 
 
 def test_a_folder_of_yaml_may_say_it_too(run, database, tmp_path):

@@ -224,7 +224,7 @@ def test_a_publication_before_the_first_load_fails_and_says_what_is_missing(offi
     job = office.publish()
     office.run(2)
 
-    assert failed(office, job)[0] == "source_changed"
+    assert failed(office, job)[0] == "store_empty"
 
 
 # Uploads
