@@ -43,8 +43,8 @@ def load(
     """Load the rows of FILE, CSV or JSON Lines, into the store of DATASET: all of them or none.
 
     Rows are known by the key that the dataset's definition names: a new one is added, one that is there is changed.
-    Rows that don't fit are named by number, column and reason, and nothing is written. Ctrl-C ends the watching, not
-    the load.
+    Rows that don't fit are named by number, column and reason, and nothing is written; with --json as the problem
+    document. Ctrl-C ends the watching, not the load.
 
     Examples:
       leaseway load sensors readings.csv
@@ -57,8 +57,21 @@ def load(
     if replace:
         options["mode"] = "replace"
     server = remote()
-    accepted = send(server, dataset, file.read_bytes(), form, options, key if key is not None else str(uuid4()))
-    status = until_it_ends(server, dataset, accepted, quiet=machine)
+    try:
+        accepted = send(server, dataset, file.read_bytes(), form, options, key if key is not None else str(uuid4()))
+    except Refused as refused:
+        if machine and refused.body:
+            show.as_json(refused.body)
+        elif rows := refused.body.get("rows"):
+            bad = [(row["row"], row["column"], row["reason"], row.get("value")) for row in rows]
+            show.table(("row", "column", "reason", "value"), bad, "")
+        raise
+    try:
+        status = until_it_ends(server, dataset, accepted, quiet=machine)
+    except Refused:
+        if machine:
+            show.as_json(server.get(accepted.headers["Location"]))
+        raise
     if machine:
         show.as_json(status)
         return
@@ -73,20 +86,14 @@ def remote() -> Remote:
 def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[str, Any], key: str) -> httpx.Response:
     """Send rows as the body of a load, or by way of an upload where they are many or not UTF-8; the 202."""
     address = f"/datasets/{dataset}/loads"
-    try:
-        if len(content) <= INLINE and content.count(b"\n") < INLINE_ROWS and options.get("encoding") in (None, "utf-8"):
-            options = {name: value for name, value in options.items() if name != "encoding"}
-            return server.ask(
-                "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options
-            )
-        upload = server.ask("POST", f"{address}/uploads", json={"bytes": len(content)}).json()
-        put(upload, content)
-        return server.ask("POST", address, idempotency_key=key, upload=upload["id"], format=form, **options)
-    except Refused as refused:
-        if rows := refused.body.get("rows"):
-            bad = [(row["row"], row["column"], row["reason"], row.get("value")) for row in rows]
-            show.table(("row", "column", "reason", "value"), bad, "")
-        raise
+    if len(content) <= INLINE and content.count(b"\n") < INLINE_ROWS and options.get("encoding") in (None, "utf-8"):
+        options = {name: value for name, value in options.items() if name != "encoding"}
+        return server.ask(
+            "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options
+        )
+    upload = server.ask("POST", f"{address}/uploads", json={"bytes": len(content)}).json()
+    put(upload, content)
+    return server.ask("POST", address, idempotency_key=key, upload=upload["id"], format=form, **options)
 
 
 def put(upload: dict[str, Any], content: bytes) -> None:

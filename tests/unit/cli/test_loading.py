@@ -112,6 +112,30 @@ def test_rows_that_do_not_fit_are_listed(server, run, file):
     assert "Error: Rows can't be loaded" in result.output
 
 
+@pytest.mark.parametrize("code", ["invalid_rows", "unknown_column"])
+def test_a_refusal_is_json_where_a_machine_asks(server, run, file, code):
+    more = {"rows": [{"row": 2, "column": "id", "reason": "not_integer"}]} if code == "invalid_rows" else {"field": "x"}
+    server.problem(POST, 422, code, "No", **more)
+
+    result = run("load", "trees", file(), "--json")
+
+    assert result.exit_code == 1
+    problem = json.loads(result.stdout)
+    assert (problem["code"], problem | more) == (code, problem)
+    assert result.stderr.startswith("Error: No")
+
+
+def test_a_load_that_fails_is_json_where_a_machine_asks(server, run, file):
+    why = {"code": "invalid_rows", "sentence": "Rows can't be loaded.", "details": {"records": 1}}
+    failed = status("FAILED", pipeline="load", failure=why)
+    server.tell(POST, status("REQUESTED", pipeline="load"), 202, Location=f"{server.url}/loads/{JOB}")
+    server.tell(f"GET /loads/{JOB}", failed)
+
+    result = run("load", "trees", file(), "--json")
+
+    assert (result.exit_code, json.loads(result.stdout)["failure"]) == (1, why)
+
+
 def test_another_refusal_is_a_sentence(server, run, file):
     server.problem(POST, 409, "takes_no_loads", "The dataset takes no loads")
 
