@@ -34,6 +34,7 @@ begin;
 set local timezone = 'UTC';
 set local datestyle = 'ISO, YMD';
 set local intervalstyle = 'iso_8601';
+set local extra_float_digits = 1;
 set local client_encoding = 'UTF8';
 set local standard_conforming_strings = on;
 set local idle_in_transaction_session_timeout = '5min';
@@ -51,6 +52,10 @@ CODES = {
     "source_bad_record": "target_refused",
 }
 """What is the source's fault there is the target's here: the SQLSTATEs are the same."""
+
+WRITTEN_ALIKE = {"text", "decimal", "double", "interval", "json"}
+"""Types whose values may be equal and yet be written differently (1.0 and 1.00, 0 and -0, 1 mon and 30 days, what
+citext or a collation of the target calls equal), or which have no equality: their text counts."""
 
 SAYABLE = "between '0001-01-01' and '9999-12-31'"
 """A watermark is an instant that every reader can say; infinity is none."""
@@ -288,7 +293,8 @@ class Target:
 
     def merge(self) -> dict[str, int]:
         """Bring the staged records into the target: rows inserted, updated and deleted."""
-        key, others = self._contract.key, [name for name in self._names if name not in self._contract.key]
+        key, alike = self._contract.key, self._alike()
+        others = [name for name in self._names if name not in key or name in alike]
         same = " and ".join(f"target.{quoted(name)} = staged.{quoted(name)}" for name in key)
         counts = {"deleted": 0, "updated": 0}
         with self._blaming():
@@ -311,10 +317,12 @@ class Target:
             )
         return counts
 
+    def _alike(self) -> set[str]:
+        return {column.name for column in self._contract.columns if column.of in WRITTEN_ALIKE}
+
     def _comparable(self, table: str, names: list[str]) -> str:
-        # json has no equality, and to an interval 30 days are a month.
-        as_text = {column.name for column in self._contract.columns if column.of in ("json", "interval")}
-        return ", ".join(f"{table}.{quoted(name)}{'::text' if name in as_text else ''}" for name in names)
+        alike = self._alike()
+        return ", ".join(f"{table}.{quoted(name)}{'::text collate "C"' if name in alike else ''}" for name in names)
 
     def settle(self, applied: dict[str, Any]) -> None:
         """Write down beside the fence what is changed, and drop the staging table: all of it comes true by `commit`."""
