@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).parents[2]
 CACHE = CHECKOUT / ".leaseway" / "cache"
+BESIDE = (
+    "This command works beside the database, and LEASEWAY_URL leads to none: run it there, with DATABASE_URL, or unset"
+    " LEASEWAY_URL to use the local stack."
+)
 NO_CHECKOUT = "There is no local stack here. Set LEASEWAY_URL and LEASEWAY_TOKEN to speak to a Leaseway elsewhere."
 
 
@@ -67,7 +71,7 @@ def administer() -> "tuple[Settings, Database]":
     from chalicelib.db import Database
     from chalicelib.settings import settings
 
-    if not any(os.environ.get(name) for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET")):
+    if _is_local():
         enter()
     found = settings()
     return found, Database(found.dsn)
@@ -75,11 +79,19 @@ def administer() -> "tuple[Settings, Database]":
 
 def keep_secret(name: str) -> bool:
     """Have the local stack keep a connection's secret of this environment; elsewhere the deployment knows it."""
-    local = not any(os.environ.get(variable) for variable in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET"))
-    if local and (value := os.environ.get(name)):
+    if _is_local() and (value := os.environ.get(name)):
         stack().keep(name, value)
         return True
     return False
+
+
+def _is_local() -> bool:
+    """Whether no database is named, so that the local stack's is meant; Refused where LEASEWAY_URL says otherwise."""
+    if any(os.environ.get(name) for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET")):
+        return False
+    if os.environ.get("LEASEWAY_URL"):
+        raise Refused(BESIDE)
+    return True
 
 
 def keep_tokens(database: "Database") -> None:

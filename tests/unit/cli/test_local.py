@@ -8,7 +8,7 @@ import pytest
 from chalicelib.cli import local
 from chalicelib.settings import settings
 
-from .conftest import Server
+from .conftest import Run, Server
 
 
 class Tokens:
@@ -74,3 +74,27 @@ def test_the_demo_stays_here_whatever_leaseway_url_says(
     local.here("publisher").get("/x")
 
     assert server.asked[-1][2] == f"Bearer {(stack / 'tokens' / 'publisher').read_text().strip()}"
+
+
+@pytest.mark.parametrize(
+    "command", [("token", "list"), ("migrate",), ("manifest", "list"), ("source", "list"), ("connection", "list")]
+)
+def test_what_works_beside_the_database_takes_no_other_one_than_leaseway_url_means(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(local, "enter", lambda: pytest.fail("the local stack was taken"))
+
+    result = run(*command)
+
+    assert (result.exit_code, result.stderr) == (1, f"Error: {local.BESIDE}\n")
+
+
+def test_no_secret_is_kept_here_for_a_leaseway_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LEASEWAY_SECRET_X", "postgresql://x")
+    monkeypatch.setattr(local, "stack", lambda: pytest.fail("the local stack was taken"))
+
+    assert run("connection", "add", "x", "--secret", "LEASEWAY_SECRET_X").exit_code == 1
