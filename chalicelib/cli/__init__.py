@@ -77,6 +77,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:  # `| head` has seen enough: click ends without a word, with 1
+            raise
         except KeyboardInterrupt:
             raise click.exceptions.Exit(130) from None
         except Exception as error:

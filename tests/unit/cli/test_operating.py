@@ -1,6 +1,9 @@
 """What the operator who was woken types."""
 
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -238,3 +241,18 @@ def test_pause_and_resume(server: Server, run: Run) -> None:
 
 def test_a_pause_longer_than_a_week_is_wrong_usage(run: Run) -> None:
     assert run("pause", "*", "--hours", "169").exit_code == 2
+
+
+def test_a_reader_of_the_output_who_has_seen_enough_hears_nothing(server: Server, run: Run) -> None:
+    server.tell("GET /internal/failures?limit=20", {"failures": [FAILURE] * 20, "next": None})
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as pipe:
+        result = subprocess.run(
+            [sys.executable, "-m", "chalicelib.cli", "failures", "list"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    assert (result.returncode, result.stderr) == (1, b"")
