@@ -5,9 +5,13 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any
 
+import psycopg
+
+from chalicelib import telemetry
 from chalicelib.datasets import registry as datasets
-from chalicelib.db import Transaction
-from chalicelib.engine import Finished, Leased, LeaseLost, Outage, PermanentFailure, Wait
+from chalicelib.db import DatabaseAway, Transaction
+from chalicelib.engine import Cancelled, Finished, Leased, LeaseLost, Outage, PermanentFailure, TooLate, Wait
+from chalicelib.engine.model import Failing
 from chalicelib.exports.errors import SourceError
 from chalicelib.exports.formats import Column
 from chalicelib.exports.relation import Relation, Source, snapshot
@@ -67,6 +71,7 @@ class _Refresh:
             str, Any
         ] = {}  # the checkpoint: the contract at work, whether it is staged, whether it was late
         self._records = 0
+        self._committing = False  # the contract's target may have been changed
 
     def run(self) -> Finished | Wait:
         found = registry.manifest(self._db, self._number)
@@ -110,7 +115,7 @@ class _Refresh:
     # One contract
 
     def _one(self, contract: Contract, index: int, before: Sequence[str]) -> None:
-        started_at = self._clock()
+        started_at, self._committing = self._clock(), False
         try:
             if any(outcome != "refreshed" for outcome in before):
                 with self._holding() as tx:
@@ -119,7 +124,7 @@ class _Refresh:
             self._mark = {"contract": contract.name}
             if self._job.checkpoint and self._job.checkpoint["contract"] == contract.name:
                 self._mark = self._job.checkpoint
-            with self._naming_faults():
+            with self._naming_faults(contract):
                 self._refresh(contract, index, started_at)
         except ContractFailed as failed:
             seen = failed.seen
@@ -138,7 +143,7 @@ class _Refresh:
                 )
 
     @contextmanager
-    def _naming_faults(self) -> Iterator[None]:
+    def _naming_faults(self, contract: Contract) -> Iterator[None]:
         """What source and target did becomes the contract's wait or failure."""
         try:
             yield
@@ -157,6 +162,17 @@ class _Refresh:
             raise
         except PermanentFailure as error:
             raise ContractFailed(error.code, error.details) from error
+        except (ContractFailed, NoSlot, Failing, LeaseLost, Cancelled, TooLate, DatabaseAway):
+            raise
+        except Exception as error:
+            if self._committing:
+                raise  # what became of the target is read back by the next attempt
+            # A defect that one contract meets is no reason to leave the others as they were.
+            telemetry.failure("contract_broken", error, job=self._job.id, pipeline="refresh", contract=contract.name)
+            details = {"exception": type(error).__name__}
+            if isinstance(error, psycopg.Error) and error.sqlstate:
+                details["sqlstate"] = error.sqlstate
+            raise ContractFailed("internal_error", details) from error
 
     def _refresh(self, contract: Contract, index: int, started_at: datetime) -> None:
         connection = datasets.connection(self._db, contract.target.connection)
@@ -255,6 +271,7 @@ class _Refresh:
             # The target's own fence keeps out who is stale there; this, whose job was ended meanwhile.
             self._job.require(settings.store_timeout)
             with self._holding() as tx:
+                self._committing = True
                 target.commit(settings.store_timeout / 2)
                 self._audit(tx, contract, "refreshed", **applied)
 

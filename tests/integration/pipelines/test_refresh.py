@@ -402,11 +402,12 @@ def test_a_source_whose_slots_are_taken_is_waited_for(team, dsn):
     ],
 )
 def test_whatever_stands_in_the_way_is_named_and_the_rest_goes_on(team, change, code, details):
-    make(team, "parks")
+    make(team, "parks", "roads")
     team.admin.execute(
-        "create view src.parks as select id, name from src.trees; grant select on src.parks to leaseway_app"
+        "create table src.parks as select id, name from src.trees; grant select on src.parks to leaseway_app"
     )
-    team.register()
+    datasets.register_source(team.db, "parks", "src", "src.parks", None)
+    team.register({}, other("parks", source="parks"), other("roads", depends_on=["trees"]))
     team.admin.execute(change.replace("drop column name", "rename column name to called"))
 
     failed = team.run()
@@ -415,6 +416,59 @@ def test_whatever_stands_in_the_way_is_named_and_the_rest_goes_on(team, change, 
     assert (failed.code, audit["code"]) == ("contract_failed", code)
     assert details.items() <= audit["details"].items()
     assert team.admin.execute("select count(*) from mart.trees").fetchone() == (0,)
+    # The schema leaseway is the whole connection's: without it parks can't be done either.
+    alone = change != "drop schema leaseway"
+    assert outcomes(team, failed.id) == {
+        "trees": ("failed", code),
+        "parks": ("refreshed", None) if alone else ("failed", code),
+        "roads": ("skipped", "dependency_failed"),
+    }
+    assert len(team.target("mart.parks")) == (100 if alone else 0)
+    assert team.target("mart.roads") == []
+
+
+@pytest.mark.parametrize("error", [OverflowError(PLANTED), psycopg.errors.UntranslatableCharacter(PLANTED)])
+def test_a_defect_that_one_contract_meets_is_its_own_failure_and_the_rest_goes_on(team, monkeypatch, capsys, error):
+    make(team, "parks", "roads")
+    team.register({}, other("parks"), other("roads", depends_on=["trees"]))
+    real = registry.last_run
+
+    def broken(sql, of):
+        if of == "mart/mart.trees":
+            raise error
+        return real(sql, of)
+
+    monkeypatch.setattr(registry, "last_run", broken)
+    failed = team.run()
+
+    assert (failed.code, failed.details["contract"], failed.details["found"]) == ("contract_failed", "trees", 1)
+    assert outcomes(team, failed.id) == {
+        "trees": ("failed", "internal_error"),
+        "parks": ("refreshed", None),
+        "roads": ("skipped", "dependency_failed"),
+    }
+    details = {"exception": type(error).__name__} | ({"sqlstate": "22P05"} if isinstance(error, psycopg.Error) else {})
+    assert team.audits(failed.id)["trees"]["details"] == details
+    said = capsys.readouterr()
+    assert "contract_broken" in said.out + said.err
+    assert PLANTED not in said.out + said.err
+
+
+def test_a_defect_after_the_targets_commit_is_no_failure_of_the_contract_it_is_read_back(team, monkeypatch):
+    team.register()
+    real, met = registry.add_audit, []
+
+    def broken(*arguments, **more):
+        if not met:
+            met.append(1)
+            raise OverflowError
+        real(*arguments, **more)
+
+    monkeypatch.setattr(registry, "add_audit", broken)
+    done = team.run(minutes=10)
+
+    assert (done.status, team.history()) == ("succeeded", [("INSERT", 100)])
+    assert outcomes(team, done.id) == {"trees": ("refreshed", None)}
 
 
 @pytest.mark.parametrize(
