@@ -10,6 +10,9 @@ import click
 import httpx
 
 UNFINISHED = ("queued", "running")
+PASSING = (429, 502, 503, 504)
+AGAIN = 1.0
+"""Seconds until what wasn't Leaseway is asked once more."""
 
 
 class Refused(click.ClickException):
@@ -55,7 +58,8 @@ class Remote:
     ) -> httpx.Response:
         """Send one request, with JSON or other content; an answer that isn't a success is raised as a sentence.
 
-        With a key it is the same request when it is sent again: where no answer came, it is, once.
+        With a key it is the same request when it is sent again: where no answer came, or one that isn't Leaseway's, it
+        is, once; so is a read that something else answered.
         """
         address = path if path.startswith(("http://", "https://")) else self.url + path
         # The token goes to this Leaseway alone, whatever address an answer hands out.
@@ -75,10 +79,15 @@ class Remote:
                 if idempotency_key is None:
                     raise
                 answer = self._http.send(request)
+            if _is_strange(answer) and (method == "GET" or idempotency_key is not None):
+                sleep(AGAIN)
+                answer = self._http.send(request)
         except httpx.InvalidURL as error:
             raise click.UsageError(f"{address} is no address; one is https://data.example.org.") from error
         except httpx.TransportError as error:
             raise Away(f"Nobody answers at {self.url}. {self._remedy}") from error
+        if _is_strange(answer):
+            raise _stranger(answer, idempotency_key)
         if not answer.is_success:
             raise _refusal(answer)
         return answer
@@ -110,16 +119,28 @@ class Remote:
             sleep(pause)
 
 
-def _refusal(answer: httpx.Response) -> Refused:
-    """Make one sentence of a problem document, or of an answer that ought to have been one."""
-    where = f"{answer.request.method} {answer.request.url}"
+def _is_strange(answer: httpx.Response) -> bool:
+    """Whether something else answers at the address, as a stack does that is only starting: Leaseway speaks JSON."""
     try:
-        body = answer.json()
+        body = answer.json() if answer.content or not answer.is_success else None
     except ValueError:
-        body = None
-    if not isinstance(body, dict) or "title" not in body:
-        kind = Away if answer.status_code in (429, 502, 503, 504) else Refused
-        return kind(f"{where} was answered {answer.status_code} by something that isn't Leaseway.")
+        return True
+    return not answer.is_success and not (isinstance(body, dict) and "title" in body)
+
+
+def _stranger(answer: httpx.Response, idempotency_key: str | None) -> Refused:
+    """Make one sentence of an answer that isn't Leaseway's; one that will pass is as good as none."""
+    where = f"{answer.request.method} {answer.request.url}"
+    sentence = f"{where} was answered {answer.status_code} by something that isn't Leaseway."
+    if idempotency_key is not None:
+        sentence += f" It may be sent again with the same key, {idempotency_key}: it is the same request."
+    passing = answer.is_success or answer.status_code in PASSING
+    return Away(sentence) if passing else Refused(sentence)
+
+
+def _refusal(answer: httpx.Response) -> Refused:
+    """Make one sentence of a problem document."""
+    body = answer.json()
     sentence = str(body["title"]).rstrip(".")
     if body.get("field"):
         sentence += f" ({body['field']})"
@@ -129,5 +150,5 @@ def _refusal(answer: httpx.Response) -> Refused:
         sentence += f"\n  {error.get('field', '')}: {error.get('detail', '')}"
     if answer.status_code == 401:
         sentence += " Set LEASEWAY_TOKEN to a token; an operator makes one with `leaseway token create`."
-    kind = Away if answer.status_code in (429, 502, 503, 504) else Refused
+    kind = Away if answer.status_code in PASSING else Refused
     return kind(sentence, code=body.get("code"), body=body)

@@ -142,6 +142,28 @@ def test_without_a_token_the_answer_says_how_to_get_one(server: Server, run: Run
     assert "LEASEWAY_TOKEN" in run("publish", "flights").stderr
 
 
+def test_a_read_that_something_else_answered_is_tried_again(server: Server, run: Run, pauses: list[float]) -> None:
+    server.tell("GET /internal/jobs?limit=20", "<html>starting</html>")
+    server.tell("GET /internal/jobs?limit=20", {"jobs": [], "next": None})
+
+    assert run("jobs", "list").output == "There are no such jobs.\n"
+    assert pauses == [1.0]
+
+
+def test_where_something_else_answers_for_long_it_is_said_and_that_the_key_holds(server: Server, run: Run) -> None:
+    server.tell("GET /internal/jobs?limit=20", "<html>starting</html>")
+    server.tell(PUBLICATIONS, "<html>starting</html>")
+
+    said, asked = run("jobs", "list"), run("publish", "flights", "--key", "monday")
+
+    assert (said.exit_code, asked.exit_code) == (1, 1)
+    assert said.stderr == (
+        f"Error: GET {server.url}/internal/jobs?limit=20 was answered 200 by something that isn't Leaseway.\n"
+    )
+    assert "may be sent again with the same key, monday" in asked.stderr
+    assert server.keys[-2:] == ["monday", "monday"]
+
+
 def test_an_answer_of_something_else_on_the_way_is_named_as_such(server: Server, run: Run) -> None:
     server.tell(PUBLICATIONS, {"message": "Missing Authentication Token"}, 403)
 
