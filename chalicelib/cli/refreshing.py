@@ -1,6 +1,7 @@
 """Refreshes: the manifest, which is registered beside the database, and everything else over HTTP."""
 
 import json
+import os
 import secrets
 from importlib import resources
 from pathlib import Path
@@ -10,7 +11,7 @@ from uuid import UUID, uuid4
 import click
 
 from . import show
-from .local import administer, enter, here, remote
+from .local import administer, enter, here, remote, stack
 from .publishing import cadence_of, machine
 from .remote import Refused
 from .yaml_files import Faulty, YamlFile, read
@@ -274,16 +275,24 @@ def refresh_schedule(every: str | None, at: str | None, on: str | None, zone: st
 
 
 @refresh.command("enable")
-@click.option("--rollback", required=True, metavar="SHA-256", help="The package to go back to.")
-def refresh_enable(rollback: str) -> None:
+@click.option("--rollback", metavar="SHA-256", help="The package to go back to.")
+def refresh_enable(rollback: str | None) -> None:
     """Enable refreshes, with the package to go back to: its zip must be kept in the deployment bucket.
 
-    Who did it, and when, stands in the record of operators' acts.
+    Without --rollback it says which packages the local stack keeps. Who enabled refreshes, and when, stands in the
+    record of operators' acts.
 
     Example:
       leaseway refresh enable --rollback 8c1f…
     """
-    remote().ask("PUT", "/internal/refresh", json={"rollback": rollback})
+    if rollback is None:
+        raise click.UsageError(f"Say --rollback SHA-256. {_kept()}")
+    try:
+        remote().ask("PUT", "/internal/refresh", json={"rollback": rollback})
+    except Refused as refused:
+        if refused.code != "unknown_package":
+            raise
+        raise Refused(f"{refused.format_message()} {_kept()}", refused.code, refused.body) from None
     click.echo(f"Refreshes are enabled; the package to go back to is {rollback}.")
 
 
@@ -292,6 +301,17 @@ def refresh_disable() -> None:
     """Disable refreshes: none is accepted, and the one that runs ends before its next contract."""
     remote().ask("DELETE", "/internal/refresh")
     click.echo("Refreshes are disabled.")
+
+
+def _kept() -> str:
+    """Where the digest of a package comes from, as a sentence."""
+    if os.environ.get("LEASEWAY_URL"):
+        return "The deployment bucket has each package as SHA-256.zip: `aws s3 ls s3://$LEASEWAY_DEPLOY_BUCKET`."
+    named = remote().get("/refreshes", limit=1)["rollback"]
+    found = {_deployed(stack()): "deployed now"}
+    if named:
+        found.setdefault(named, "named before")
+    return f"The local stack keeps {', '.join(f'{digest} ({what})' for digest, what in found.items())}."
 
 
 def _outcome(run: dict[str, Any]) -> str:

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from chalicelib.cli import refreshing
+from chalicelib.cli.remote import Remote
+
 from .conftest import JOB
 
 STATUS = {
@@ -184,3 +187,20 @@ def test_it_is_scheduled_listed_and_ended(server, run):
 def test_half_a_schedule_is_no_schedule(server, run, options):
     assert run("refresh", "schedule", *options).exit_code == 2
     assert server.asked == []
+
+
+def test_the_local_stack_says_which_packages_there_are_to_go_back_to(server, run, monkeypatch):
+    monkeypatch.setattr(refreshing, "stack", lambda: None)
+    monkeypatch.setattr(refreshing, "_deployed", lambda stack: "8c1f")
+    monkeypatch.setattr(refreshing, "remote", lambda: Remote(server.url, None, ""))
+    server.tell("GET /refreshes?limit=1", {"rollback": "77aa"})
+    server.problem("PUT /internal/refresh", 422, "unknown_package", "There is no package of that digest")
+
+    elsewhere = run("refresh", "enable")
+    monkeypatch.delenv("LEASEWAY_URL")
+    unsaid, unknown = run("refresh", "enable"), run("refresh", "enable", "--rollback", "0000")
+
+    assert "`aws s3 ls s3://$LEASEWAY_DEPLOY_BUCKET`" in elsewhere.stderr
+    assert (elsewhere.exit_code, unsaid.exit_code, unknown.exit_code) == (2, 2, 1)
+    for said in (unsaid.stderr, unknown.stderr):
+        assert "The local stack keeps 8c1f (deployed now), 77aa (named before)." in said
