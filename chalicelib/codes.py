@@ -180,6 +180,10 @@ FAILURES: dict[str, Code] = {
         "The target, or a column of it that the contract names, is gone or has another type.",
         "Bring it back, or register a manifest that fits, then refresh again.",
     ),
+    "target_has_key_twice": Code(
+        "The target holds more than one row of a key; it is as it was.",
+        "Leave one row of each key, make a unique index on the contract's key there, then refresh again.",
+    ),
     "target_refused": Code(
         "The target doesn't take a record: a constraint or a trigger refuses it, or its type is too small.",
         "The details name the SQLSTATE; add a check to the contract, or mend the target.",

@@ -315,7 +315,19 @@ class Target:
                 f" select {', '.join(f'staged.{quoted(name)}' for name in self._names)} from {self._staging} as staged"
                 f" where not exists (select from {self._target} as target where {same})"
             )
+            if self._contract.mode == "replace":
+                self._see_each_key_once()
         return counts
+
+    def _see_each_key_once(self) -> None:
+        """Rows that share a key all matched the staged one, so they were left; a unique index has none of them."""
+        key = self._contract.key
+        if self._one(SQL.find_unique_key, table=self._table, key=sorted(key))[0]:
+            return
+        several = f"select from {self._target} group by {_list(key)} having count(*) > 1"
+        [(there,)] = self._run(f"select exists ({several})")
+        if there == "t":
+            raise TargetError("target_has_key_twice", {"relation": self._table})
 
     def _alike(self) -> set[str]:
         return {column.name for column in self._contract.columns if column.of in WRITTEN_ALIKE}

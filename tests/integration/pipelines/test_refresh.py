@@ -114,6 +114,25 @@ def test_a_table_that_is_all_key_is_replaced_too(team):
     assert team.admin.execute("select count(*), count(species) from mart.trees").fetchone() == (100, 0)
 
 
+def test_a_target_that_holds_a_key_twice_is_left_as_it_was_and_told(team):
+    """No unique index keeps them out, and a merge by key would leave both."""
+    team.admin.execute("alter table mart.trees drop constraint trees_pkey")
+    team.admin.execute("create unique index on mart.trees (id, note)")
+    team.admin.execute("insert into mart.trees values (1, 'one', 'a'), (1, 'another', 'b'), (777, 'gone', 'c')")
+    team.register()
+    failed = team.run()
+
+    audit = team.audits(failed.id)["trees"]
+    assert (failed.code, audit["code"]) == ("contract_failed", "target_has_key_twice")
+    assert audit["details"] == {"relation": "mart.trees"}
+    assert sorted(team.target()) == [(1, "another"), (1, "one"), (777, "gone")]
+
+    team.admin.execute("delete from mart.trees where note = 'b'")  # what goes may stand there twice
+    team.admin.execute("insert into mart.trees values (777, 'gone', 'd')")
+    assert team.run().status == "succeeded"
+    assert team.target() == team.source()
+
+
 @pytest.mark.parametrize(
     ("type_", "first", "later"),
     [

@@ -12,7 +12,9 @@ select (select string_agg(privilege, ' ')
                  from pg_index
                 where indrelid = to_regclass(%(table)s)
                   and indisunique
+                  and indisvalid
                   and indpred is null
+                  and indexprs is null
                   and %(key)s::text[] = (select array_agg(attname::text order by attname::text collate "C")
                                            from pg_attribute
                                           where attrelid = indrelid
