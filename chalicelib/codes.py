@@ -214,6 +214,11 @@ FAILURES: dict[str, Code] = {
     "upload_missing": Code(
         "Nothing was put under the upload's address.", "PUT the file there before its load, then load anew.", 422
     ),
+    "upload_changed": Code(
+        "What was put under the upload's address isn't as long as it was announced to be.",
+        "Begin another upload with the file's bytes, and leave it alone until its load is done.",
+        422,
+    ),
     "store_mismatch": Code(
         "The dataset's store doesn't fit its definition, which has changed by more than new columns.",
         "Load the whole content with mode=replace, which makes the store anew, or change the definition back.",

@@ -147,10 +147,19 @@ class Store:
             ExpiresIn=seconds,
         )
 
-    def read(self, key: str) -> Iterator[bytes]:
-        """The object's bytes, in pieces."""
+    def read(self, key: str, size: int | None = None) -> Iterator[bytes]:
+        """The object's bytes, in pieces: of one state of it, for they are one answer.
+
+        Raises StorageMismatch, before any of them, if there aren't ``size``.
+        """
         with _reaching():
-            yield from self._client().get_object(Bucket=self.bucket, Key=key)["Body"].iter_chunks(PART)
+            found = self._client().get_object(Bucket=self.bucket, Key=key)
+            try:
+                if size is not None and found["ContentLength"] != size:
+                    raise StorageMismatch
+                yield from found["Body"].iter_chunks(PART)
+            finally:
+                found["Body"].close()
 
 
 class Upload:

@@ -12,7 +12,7 @@ from chalicelib.datasets.definition import Definition
 from chalicelib.datasets.store import TYPES, StoreColumn, StoreMismatch, prepare_store, store_columns, store_key
 from chalicelib.db import Database, DatabaseAway, Sql, statements
 from chalicelib.engine import Finished, Leased, Outage, PermanentFailure, TransientFailure, Wait
-from chalicelib.exports.errors import StorageRefused
+from chalicelib.exports.errors import StorageMismatch, StorageRefused
 from chalicelib.exports.files import Dialect
 from chalicelib.pipelines import context
 from chalicelib.pipelines.export.staging import drop
@@ -75,7 +75,9 @@ def _rows(job: Leased[LoadSubject], request: LoadRequest, definition: Definition
         yield from request.rows or []
         return
     dialect = Dialect(**request.dialect.model_dump())
-    found = records(storage().read(upload_key(request.upload)), dialect)
+    announced = context().db.one(SQL.find_upload_bytes, upload=request.upload)
+    size = announced["bytes"] if announced else None  # the row goes when the object is gone
+    found = records(storage().read(upload_key(request.upload), size), dialect)
 
     def alive() -> None:
         job.heartbeat()
@@ -155,6 +157,8 @@ def _blaming() -> Iterator[None]:
                 if refused.details.get("status") == 404:
                     raise PermanentFailure("upload_missing") from None
                 raise
+            except StorageMismatch:
+                raise PermanentFailure("upload_changed") from None
     except psycopg.errors.LockNotAvailable as error:
         raise Outage("store_busy", sqlstate=error.sqlstate) from None
     except psycopg.errors.QueryCanceled as error:

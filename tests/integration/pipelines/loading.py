@@ -49,9 +49,9 @@ class Owner:
         hashed = (key or uuid4().hex).encode()
         return Idempotency(principal=self.name.encode(), route="POST /datasets/trees/loads", key=hashed, body=b"same")
 
-    def upload(self, content: bytes | None, *, size=1) -> UUID:
+    def upload(self, content: bytes | None) -> UUID:
         """Begin an upload, and put the content there."""
-        upload, _ = begin_upload(self.office.engine, "trees", self.name, size)
+        upload, _ = begin_upload(self.office.engine, "trees", self.name, len(content or b"1"))
         if content is not None:
             boto3.client("s3").put_object(Bucket=BUCKET, Key=upload_key(upload), Body=content)
         return upload

@@ -1,6 +1,7 @@
 """Rows that their owner pushes: in the store all of them or none, once, and published from there."""
 
 import json
+from itertools import chain
 
 import boto3
 import psycopg
@@ -292,7 +293,7 @@ def test_an_upload_that_was_removed_under_a_load_is_not_taken(office, owner):
     ("content", "code", "details"),
     [
         (None, "upload_missing", {}),
-        (b"", "unreadable_rows", {"record": 1, "column": 1}),
+        (b"", "upload_changed", {}),  # none is announced that holds nothing
         (b"id,Art\n", "no_rows", {}),
         (b"id,Art\n1,\xff\n", "unreadable_rows", {"record": 2, "column": 3}),
         (b"id,Art\n1,x,y\n", "unreadable_rows", {"record": 2, "column": 3}),
@@ -321,6 +322,38 @@ def test_an_upload_that_does_not_fit_fails_at_once_and_nothing_of_it_is_told(off
     assert staging_tables(office) == []
     office.run(16)
     assert uploads(office) == []
+
+
+@pytest.mark.parametrize(
+    ("again", "becomes"), [(b"id,Art\n2,y\n", [(2, "y")]), (b"id,Art\n2,y\n3,z\n", None), (b"id,Art\n", None)]
+)
+def test_what_is_put_after_the_accept_is_loaded_if_it_is_as_long_as_was_announced(office, owner, again, becomes):
+    job = owner.load(upload=owner.upload(b"id,Art\n1,x\n"))
+    boto3.client("s3").put_object(Bucket=BUCKET, Key=uploads(office)[0], Body=again)
+    office.work()
+
+    if becomes:
+        assert [row[:2] for row in owner.rows()] == becomes
+    else:
+        assert failed(office, job) == ("upload_changed", {"step": "LOAD"})
+        assert office.db.run("select to_regclass('store.trees') as store") == [{"store": None}]
+
+
+def test_an_upload_that_is_put_anew_while_it_is_read_is_loaded_as_it_was(office, owner, monkeypatch):
+    monkeypatch.setattr("chalicelib.exports.storage.PART", 10)
+    job = owner.load(upload=owner.upload(b"id,Art\n1,first\n2,first\n"))
+    checked = steps.records
+
+    def put_anew(chunks, *more):
+        first = next(chunks)
+        boto3.client("s3").put_object(Bucket=BUCKET, Key=uploads(office)[0], Body=b"id,Art\n1,other\n2,other\n")
+        return checked(chain([first], chunks), *more)
+
+    monkeypatch.setattr(steps, "records", put_anew)
+    office.work()
+
+    assert owner.done(job) == (2, 2, 0, 0)
+    assert {row[1] for row in owner.rows()} == {"first"}
 
 
 def test_json_lines_name_the_record_of_an_unknown_column(office, owner):
