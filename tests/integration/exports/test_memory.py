@@ -43,7 +43,7 @@ if storage == "s3":
 
     store = Store("files", Forgetful)
     import chalicelib.exports.storage as s
-    s.Upload._check = lambda *_: None
+    s.Upload._check = lambda *_: True
     target = lambda name, media_type: store.open_upload(name, media_type)
 else:
     target = lambda name, _: LocalFile(Path(folder) / name)

@@ -166,7 +166,7 @@ def test_a_second_command_finds_it_all_running_and_deployed(stack: Stack) -> Non
     assert {service.name: [p.pid for p in service.processes()] for service in again.services} == before
 
 
-def test_a_secret_that_is_kept_reaches_the_worker_alone(stack: Stack) -> None:
+def test_a_secret_that_is_kept_reaches_those_that_use_connections_alone(stack: Stack) -> None:
     stack.up()
     stack.keep("LEASEWAY_SECRET_TEST", f"postgresql://reader:{token_hex()}@somewhere")
 
@@ -176,5 +176,5 @@ def test_a_secret_that_is_kept_reaches_the_worker_alone(stack: Stack) -> None:
         name: functions.get_function_configuration(FunctionName=function_name(stack, name))["Environment"]["Variables"]
         for name in ("Worker", "Fetcher", "APIHandler", "Recovery", "Cleanup", "CatchUp")
     }
-    assert [name for name, variables in told.items() if "LEASEWAY_SECRET_TEST" in variables] == ["Worker"]
+    assert [name for name, variables in told.items() if "LEASEWAY_SECRET_TEST" in variables] == ["Worker", "Cleanup"]
     assert httpx.get(f"{stack.url}/catalog", timeout=30).status_code == 200
