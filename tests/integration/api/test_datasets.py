@@ -8,7 +8,7 @@ from chalicelib.datasets import registry
 from chalicelib.security import create_token
 from tests.conftest import PUBLIC_URL
 
-from .seeding import DEFINITION, call, define, problem, register_source, tokens, written
+from .seeding import DEFINITION, call, define, problem, publish, register_source, tokens, written
 
 ADDRESS = "/datasets/flights/definition"
 SCHEDULE = "/datasets/flights/schedule"
@@ -197,3 +197,24 @@ def test_a_definition_that_comes_in_between_is_not_overwritten(ask, database, mo
     monkeypatch.setattr(registry, "put_definition", in_between)
     problem(ask("PUT", ADDRESS, DEFINITION | {"licence": "CC-BY 4.0"}, if_match=etag), 412, "precondition_failed")
     assert registry.definition(database, "flights")["body"]["licence"] == DEFINITION["licence"]
+
+
+@pytest.mark.parametrize("written_as", ["https://a.org/x https://b.org/y", "ttps://x.org/d", "Soon", "file:///etc/x"])
+def test_OD_01_OD_04_a_bad_address_is_refused_with_its_field_and_the_catalogue_answers(
+    ask, database, engine, clock, http, written_as
+):
+    """Two addresses in one field were a 500 for the whole catalogue; an unknown scheme, an address on our own host."""
+    define(database)
+    publish(database, engine, clock)
+    before = written(database)
+
+    for field in ("landing_page", "publisher.iri"):
+        name, _, part = field.partition(".")
+        value = DEFINITION[name] | {part: written_as} if part else written_as
+        problem(ask("PUT", ADDRESS, DEFINITION | {name: value}), 422, "invalid_definition", field)
+    assert written(database) == before
+
+    answered = call(http, "GET", "/catalog.nt")
+    assert answered.status_code == 200
+    assert f"<{PUBLIC_URL}/datasets/flights>".encode() in answered.body
+    assert written_as.encode() not in answered.body
