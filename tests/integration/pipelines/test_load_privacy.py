@@ -55,16 +55,23 @@ def raising(error):
     return step
 
 
+def running_sql(tx, *_args):
+    """PostgreSQL's message quotes the value, and the statement has it in its text."""
+    return tx.run(f"select '{CANARY}'::int")
+
+
 ENDS = {
     "loaded": None,
     "an exception": ("_fill", raising(RuntimeError(CANARY))),
     "an error of the database": ("_merged", raising(psycopg.errors.UniqueViolation(f"Key (id)=({CANARY})"))),
+    "a statement that fails": ("_merged", running_sql),
     "an error that passes": ("_merged", raising(psycopg.errors.DeadlockDetected(f"while {CANARY}"))),
     "a worker that dies": ("_write", raising(Killed(CANARY))),
     "an upload that doesn't fit": None,
     "an upload that can't be read": None,
     "an upload without a header": None,
     "cancelled": None,
+    "its deadline": None,
 }
 UPLOADED = {
     "an upload that doesn't fit": f"id,Art\n{CANARY},{CANARY}\n",
@@ -89,12 +96,21 @@ def test_T28_nothing_of_a_load_is_left_anywhere_but_in_its_store(
             job = json.loads(answered.body)["id"]
         if end == "cancelled":
             office.engine.cancel(job)
+        if end == "its deadline":
+            office.clock.advance("31 hours")
         if ENDS[end]:
             monkeypatch.setattr(steps, *ENDS[end])
         office.run(30)
         said += [
             http("GET", path).body.decode()
-            for path in (f"/loads/{job}", f"/internal/jobs/{job}", "/internal/jobs", "/internal/failures", "/docs")
+            for path in (
+                f"/loads/{job}",
+                f"/internal/jobs/{job}",
+                "/internal/jobs",
+                "/internal/failures",
+                "/docs",
+                "/datasets/trees/status",
+            )
         ]
         status = json.loads(http("GET", f"/loads/{job}").body)
         assert status["status"] == ("succeeded" if end == "loaded" else "failed"), status
@@ -103,7 +119,14 @@ def test_T28_nothing_of_a_load_is_left_anywhere_but_in_its_store(
 
     assert office.db.run("select id from engine.job where request is not null") == []
     assert uploads(office) == []
-    for words in (everything(admin_database_dsn), *said, printed.out, printed.err, caplog.text):
+    for words in (
+        everything(admin_database_dsn),
+        *said,
+        printed.out,
+        printed.err,
+        caplog.text,
+        str(office.queues.sent),
+    ):
         assert CANARY not in words
     assert BUCKET not in "".join(said)
 
@@ -121,7 +144,7 @@ def everything(dsn: str) -> str:
     with psycopg.connect(dsn) as admin:
         tables = admin.execute(
             "select oid::regclass::text from pg_class where relkind = 'r' and relnamespace::regnamespace::text"
-            " in ('engine', 'dataset', 'access', 'staging', 'public') and oid <> 'access.token'::regclass"
+            " in ('engine', 'dataset', 'access', 'refresh', 'staging', 'public') and oid <> 'access.token'::regclass"
         ).fetchall()
         return "\n".join(str(row) for (table,) in tables for row in admin.execute(f"select t::text from {table} as t"))
 
