@@ -4,7 +4,7 @@ PYTEST = .venv/bin/pytest
 # Compiled files kept from run to run save a third of the unit tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo demo-crash up down test unit integration e2e prove chaos prove-long bench lint format clean
+.PHONY: help env demo demo-crash up down test unit integration e2e e2e-long prove chaos prove-long bench lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -35,6 +35,9 @@ integration: env ## the tests on PostgreSQL, Oxigraph and LocalStack, each alone
 
 e2e: env ## the tests on the whole stack
 	@$(PYTEST) tests/e2e
+
+e2e-long: env ## 2,000,000 records in functions of 20 seconds, two of them killed: minutes of an otherwise idle machine
+	@$(PYTEST) -m long tests/e2e
 
 prove: env ## proof that no job hangs and no two owners commit, in minutes; BASE=commit: mutants of the SQL changed since
 	@$(PYTEST) tests/proof
