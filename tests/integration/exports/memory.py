@@ -95,6 +95,9 @@ class _Body:
     def iter_chunks(self, size: int) -> Any:
         yield from (self._data[at : at + size] for at in range(0, len(self._data), size))
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
 
 def refused(code: str, status: int, call: str) -> ClientError:
     """As botocore tells of a refusal."""

@@ -539,9 +539,9 @@ def cancelled_unowned(office, owner, job):
 def cancelled_owned(office, owner, job):
     read = Store.read
 
-    def cancelling(store, key):
+    def cancelling(store, *what):
         office.engine.cancel(job)
-        return read(store, key)
+        return read(store, *what)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "read", cancelling)
