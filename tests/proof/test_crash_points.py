@@ -153,7 +153,9 @@ def a_line(life: Life) -> None:
     life.world.clock.advance("80 s")
     life.process(life.engine.recover)
     life.world.clock.advance("20 s")
-    life.ticks(2)
+    for _ in range(2):
+        with suppress(toy.Crash):  # where the first claim went wrong, it comes only now
+            life.ticks()
 
 
 def a_schedule_and_a_pause(life: Life) -> None:
