@@ -15,7 +15,7 @@ from chalicelib import pipelines
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import Engine
 from chalicelib.pipelines.refresh import steps
-from chalicelib.pipelines.refresh.target import Target
+from chalicelib.pipelines.refresh.target import Target, TargetError
 from tests.proof.world import Died, Faulty
 
 from .test_refresh import make, other
@@ -82,7 +82,8 @@ def interrupted(team, dsn, monkeypatch):
         return at("target, long", lambda: real_result(self, statement), LOST)
 
     def stage(self: Target, batches: Any, **more: Any) -> int:
-        return at("target, copy", lambda: real_stage(self, batches, **more), LOST)
+        lost = TargetError("target_unreachable", {"relation": "mart.trees"})  # as a copy that breaks off tells it
+        return at("target, copy", lambda: real_stage(self, batches, **more), lost)
 
     real_stage = Target.stage
     monkeypatch.setattr(Target, "__init__", opened)
