@@ -211,6 +211,7 @@ def office(world: World, oxigraph: GraphStore, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(module, "context", made.context)
     for module in (entries, removal):
         monkeypatch.setattr(module, "graph_store", lambda: oxigraph)
+    monkeypatch.setattr(publication_steps, "_see_files", lambda job: None)  # there is no object storage here
     made.reset()
     yield made
     made.admin.execute(EMPTY)
