@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.long
 def test_a_small_run_of_the_benchmarks_fills_every_table(tmp_path: Path) -> None:
     report = tmp_path / "benchmarks.md"
 
