@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from chalicelib import telemetry
 from chalicelib.settings import Settings
-from tests.conftest import PUBLIC_URL, Clock
+from tests.conftest import PUBLIC_URL, Clock, _database
 from tests.proof import interleaving
 from tests.proof import world as worlds
 from tests.proof.watch import Watch
@@ -25,11 +25,19 @@ table: dict[str, dict[str, object]] = {}
 
 
 @pytest.fixture(scope="session")
-def world(session_database_dsn: str) -> Iterator[World]:
-    """An installation that lives as long as the proof; each run begins with `reset`."""
-    clock = Clock(session_database_dsn)
-    watch = Watch(session_database_dsn, worlds.CAP)
-    dsn = make_conninfo(session_database_dsn, options="-c role=leaseway_app -c lock_timeout=10s")
+def world(admin_dsn: str, template: str) -> Iterator[World]:
+    """An installation that lives as long as the proof; each run begins with `reset`.
+
+    Its database is its own: a test that empties the session's ends every connection there.
+    """
+    with _database(admin_dsn, template) as name:
+        yield from _world(make_conninfo(admin_dsn, dbname=name))
+
+
+def _world(admin: str) -> Iterator[World]:
+    clock = Clock(admin)
+    watch = Watch(admin, worlds.CAP)
+    dsn = make_conninfo(admin, options="-c role=leaseway_app -c lock_timeout=10s")
     settings = Settings(
         database_url=SecretStr(dsn), public_url=PUBLIC_URL, hash_key=SecretStr("proof"), catch_up_cap=worlds.CAP
     )

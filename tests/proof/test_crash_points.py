@@ -176,8 +176,11 @@ def a_schedule_and_a_pause(life: Life) -> None:
 
 
 def a_cleanup(life: Life) -> None:
-    """Garbage is removed, and once more; what is old is pruned."""
+    """Garbage is removed, and once more; what is old is pruned, a version's record isn't."""
     point, life.world.point = life.world.point, lambda name, act: act()
+    toy.behaviour["SHIP"] = finishes_with_a_version
+    life.accept("delivery", "c")
+    life.ticks()
     toy.behaviour["PACK"] = lambda leased: (writes_and_keeps(leased), raises(PermanentFailure("source_denied"))(leased))
     life.accept("delivery", "a")
     life.ticks()

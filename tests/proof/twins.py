@@ -243,9 +243,9 @@ TWINS = {
         },
     ),
     "a wait that overlooks its cancellation": Twin(
-        "cancel", "stateful", {"wait_job": [("       and cancel_requested_at is null\n", "")]}
+        "cancel", "cancel / wait", {"wait_job": [("       and cancel_requested_at is null\n", "")]}
     ),
     "retention that takes a version's record": Twin(
-        "retention", "stateful", {"prune_jobs": [("       and version is null\n", "")]}
+        "retention", "a_cleanup", {"prune_jobs": [("       and version is null\n", "")]}
     ),
 }
