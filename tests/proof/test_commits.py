@@ -3,12 +3,9 @@
 Their statements are the real ones, as is the triple store; what the orders cut is every statement and every COMMIT.
 """
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -30,7 +27,11 @@ from chalicelib.pipelines.load import steps as load_steps
 from chalicelib.pipelines.load.accepting import accept_load
 from chalicelib.pipelines.publication import removal
 from chalicelib.pipelines.publication import steps as publication_steps
-from localstack.postgresql import free_ports
+from tests.integration.pipelines.conftest import (
+    CATALOG,
+    oxigraph_url,  # noqa: F401 - a fixture
+)
+from tests.integration.pipelines.conftest import DEFINITION as PLAIN
 from tests.proof.conftest import LONG
 from tests.proof.interleaving import explore
 from tests.proof.watch import require
@@ -38,31 +39,7 @@ from tests.proof.world import World
 
 MOST = 2_000 if LONG else 40
 
-DEFINITION = Definition.parse(
-    {
-        "title": {"en": "Trees"},
-        "description": {"en": "Every tree of the city."},
-        "keywords": {"en": ["trees"]},
-        "languages": ["en"],
-        "publisher": {"name": {"en": "Office"}, "iri": "https://office.example.org/id"},
-        "contact": {"name": {"en": "Open data desk"}, "email": "opendata@example.org"},
-        "themes": ["ENVI"],
-        "licence": "CC0",
-        "source": "trees",
-        "formats": ["csv"],
-        "key": ["id"],
-        "columns": [{"name": "id", "type": "integer"}, {"name": "name", "type": "text"}],
-    }
-)
-ENVIRONMENT = {
-    "LEASEWAY_HASH_KEY": "x" * 32,
-    "LEASEWAY_CATALOG_TITLE": '{"en": "Open data"}',
-    "LEASEWAY_CATALOG_DESCRIPTION": '{"en": "What the city knows."}',
-    "LEASEWAY_CATALOG_PUBLISHER_NAME": '{"en": "City"}',
-    "LEASEWAY_CATALOG_PUBLISHER_IRI": "https://city.example.org/id",
-    "LEASEWAY_CATALOG_LICENCE": "http://publications.europa.eu/resource/authority/licence/CC0",
-    "LEASEWAY_CATALOG_HOMEPAGE": "https://city.example.org/data",
-}
+DEFINITION = Definition.parse(PLAIN | {"formats": ["csv"], "key": ["id"]})
 FILE = {
     "name": "trees.csv",
     "format": "csv",
@@ -138,7 +115,7 @@ class Office:
         for _ in range(60):
             self.engine.recover()
             self.engine.work_on("work", [], lambda: 900)
-            self.engine.clean_up(removers={**pipelines.REMOVERS, "export": "tests.proof.test_real_steps:ignore"})
+            self.engine.clean_up(removers={**pipelines.REMOVERS, "export": "tests.proof.test_commits:ignore"})
             now = self.world.watch.snapshot()
             if not now.unfinished() and not [row for row in now.ledger.values() if row["status"] == "garbage"]:
                 return True
@@ -188,22 +165,19 @@ def ignore(row: object) -> None:
     """No data service was asked for anything."""
 
 
-@pytest.fixture(scope="session")
-def oxigraph() -> Iterator[GraphStore]:
-    (port,) = free_ports(1)
-    program = Path(sys.executable).with_name("oxigraph")
-    process = subprocess.Popen([program, "serve", "--bind", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr
-    assert any("istening" in line for line in process.stderr), "Oxigraph didn't start"
-    yield GraphStore(f"http://127.0.0.1:{port}/update", f"http://127.0.0.1:{port}/query")
-    process.kill()
-    process.wait()
-    process.stderr.close()
+@pytest.fixture
+def oxigraph(oxigraph_url: str) -> GraphStore:  # noqa: F811
+    return GraphStore(f"{oxigraph_url}/update", f"{oxigraph_url}/query")
 
 
 @pytest.fixture
 def office(world: World, oxigraph: GraphStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    for name, value in {**ENVIRONMENT, "DATABASE_URL": world.dsn, "PUBLIC_URL": world.settings.public_url}.items():
+    for name, value in {
+        **CATALOG,
+        "LEASEWAY_HASH_KEY": "x" * 32,
+        "DATABASE_URL": world.dsn,
+        "PUBLIC_URL": world.settings.public_url,
+    }.items():
         monkeypatch.setenv(name, value)
     settings.settings.cache_clear()
     made = Office(world, oxigraph, f"{world.settings.public_url}/datasets/trees")
@@ -341,7 +315,7 @@ def test_two_writers_of_one_entry_a_publication_and_cleanup(office, figures):
         leased.fail("triple_store_mismatch", {})
         office.world.watch.look()
         seen.job = office.ready()
-        removers = {**pipelines.REMOVERS, "export": "tests.proof.test_real_steps:ignore"}
+        removers = {**pipelines.REMOVERS, "export": "tests.proof.test_commits:ignore"}
         return {
             "publication": work_on(seen.job),
             "cleanup": lambda engine: keeping.clean_up(engine._around, removers, Counts()),
