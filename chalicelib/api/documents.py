@@ -1,6 +1,6 @@
 """The JSON documents that answers are made of."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,8 +8,9 @@ from chalice.app import Response
 
 from chalicelib.codes import sentence
 from chalicelib.db import Row, statements
-from chalicelib.engine import Cadence, Failure, Health, Job, Pause, Progress, Schedule
+from chalicelib.engine import Cadence, Failure, Health, Job, Outcome, Pause, Progress, Schedule
 
+from .problems import Problem
 from .routing import Call, answer
 from .versions import current_version
 
@@ -80,6 +81,17 @@ def accepted(call: Call, job: Job | Failure) -> Response:
     response = status_answer(call, job, 202)
     response.headers["Location"] = _links(call, job)["self"]
     return response
+
+
+def cancelled(call: Call, look: Callable[[], Job | Failure], ended: str) -> Response:
+    """Cancel a job: 200 when it is, 202 while its worker still has to hear of it; ``ended`` says why it can't be."""
+    outcome = call.engine.cancel(look().id)
+    found = look()
+    if isinstance(found, Failure) and found.code == "cancelled":
+        return status_answer(call, found)
+    if outcome is not Outcome.REQUESTED:
+        raise Problem("conflict", ended)
+    return accepted(call, found)
 
 
 def schedule_document(call: Call, schedule: Schedule) -> Document:

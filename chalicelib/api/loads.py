@@ -8,11 +8,11 @@ from uuid import UUID
 from chalice.app import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from chalicelib.engine import Failure, Job, Outcome
+from chalicelib.engine import Failure, Job
 from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, LoadDialect, Mode, upload_key
 from chalicelib.security import Role
 
-from .documents import accepted, status_answer
+from .documents import accepted, cancelled, status_answer
 from .files import store
 from .openapi import LoadStatus
 from .problems import Problem, not_found, parameter
@@ -143,13 +143,7 @@ def register(api: Api) -> None:
         """Cancel a load: 200 when it is cancelled, 202 while its worker still has to hear of it."""
         query(call.request)
         no_members(json_object(call.request))
-        outcome = call.engine.cancel(_load(call, job).id)
-        found = _load(call, job)
-        if isinstance(found, Failure) and found.code == "cancelled":
-            return status_answer(call, found)
-        if outcome is not Outcome.REQUESTED:
-            raise Problem("conflict", "It has ended already.")
-        return accepted(call, found)
+        return cancelled(call, lambda: _load(call, job), "It has ended already.")
 
 
 def _load(call: Call, job: str) -> Job | Failure:

@@ -3,11 +3,11 @@
 from chalice.app import Response
 
 from chalicelib import pipelines
-from chalicelib.engine import Failure, Job, Outcome
+from chalicelib.engine import Failure, Job
 from chalicelib.security import Role
 
-from .documents import accepted, status_answer
-from .problems import Problem, not_found
+from .documents import accepted, cancelled, status_answer
+from .problems import not_found
 from .requests import flag, job_id, json_object, no_members, query
 from .routing import Api, Call
 
@@ -44,13 +44,9 @@ def register(api: Api) -> None:
     def delete_publication(call: Call, job: str) -> Response:
         """Cancel a publication: 200 when it is cancelled, 202 while its worker still has to hear of it."""
         query(call.request)
-        outcome = call.engine.cancel(_publication(call, job).id)
-        found = _publication(call, job)
-        if isinstance(found, Failure) and found.code == "cancelled":
-            return status_answer(call, found)
-        if outcome is not Outcome.REQUESTED:
-            raise Problem("conflict", "It has ended already; a published version is withdrawn.")
-        return accepted(call, found)
+        return cancelled(
+            call, lambda: _publication(call, job), "It has ended already; a published version is withdrawn."
+        )
 
 
 def _publication(call: Call, job: str) -> Job | Failure:

@@ -62,15 +62,16 @@ def _target(contract: Contract, connection: Row) -> Iterator[str]:
         reached.patience = SILENCE
         for column in column_faults(reached, contract):
             yield f"{table}.{column} has a type that doesn't take what the contract declares."
-        wanted = {"table": table, "key": sorted(contract.key), "replaces": contract.mode == "replace"}
-        found = reached.execute(SQL.look_at_target, wanted).fetchone()
+        replaces = contract.mode == "replace"
+        found = reached.execute(SQL.look_at_target, {"table": table, "replaces": replaces}).fetchone()
         assert found is not None
-        lacking, has_schema, may_create, has_key = found
+        lacking, has_schema, may_create = found
         if lacking:
             yield f"The login lacks {', '.join(re.findall('[A-Z]+', lacking))} on {table}: GRANT it."
         if not has_schema:
             yield "There is no schema leaseway there: CREATE SCHEMA leaseway AUTHORIZATION the login."
         elif not may_create:
             yield "The login may not CREATE in the schema leaseway there: make it its own."
-        if not has_key:
+        key = {"table": table, "key": sorted(contract.key)}
+        if reached.execute(SQL.find_unique_key, key).fetchone() != (True,):
             yield f"{table} has no unique index on the contract's key: without one every merge reads all of it."
