@@ -86,7 +86,7 @@ def register(api: Api) -> None:
             raise not_found("No failure has this id.")
         return answer(job_document(call, found, call.engine.history(found.id)))
 
-    @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR, answers=(202,), gives_status=True)
+    @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR, answers=(202,), gives="Status")
     def post_requeue(call: Call, job: str) -> Response:
         """Run a failure's job again: a new job about the same subject."""
         query(call.request)

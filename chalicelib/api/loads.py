@@ -1,7 +1,6 @@
 """Loads: rows pushed into a dataset's store by their owner, who alone gets to see what became of them."""
 
 import hashlib
-from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,7 +13,6 @@ from chalicelib.security import Role
 
 from .documents import accepted, cancelled, status_answer
 from .files import store
-from .openapi import LoadStatus
 from .problems import Problem, not_found, parameter
 from .requests import choice, job_id, json_object, no_members, query, read_as
 from .routing import Api, Call, answer
@@ -46,16 +44,6 @@ class UploadBody(BaseModel):
     bytes: int = Field(gt=0, le=MAX_UPLOAD)
 
 
-class UploadDocument(BaseModel):
-    """An upload: put the file at ``url``, with its Content-Length and no other header of note, then load ``id``."""
-
-    id: UUID
-    url: str
-    method: str
-    bytes: int
-    expires_at: datetime
-
-
 def register(api: Api) -> None:
     """POST /datasets/{dataset}/loads and …/uploads, GET and DELETE /loads/{job}."""
 
@@ -67,7 +55,7 @@ def register(api: Api) -> None:
         query=("mode", "upload", "format", *DIALECT),
         headers=(KEY,),
         media_types=tuple(FORMATS),
-        gives=LoadStatus,
+        gives="LoadStatus",
     )
     def post_load(call: Call, dataset: str) -> Response:
         """Load rows, all of them or none; 202 with the job that does it.
@@ -116,7 +104,7 @@ def register(api: Api) -> None:
         role=Role.PUBLISHER,
         answers=(201,),
         body=UploadBody,
-        gives=UploadDocument,
+        gives="UploadDocument",
     )
     def post_upload(call: Call, dataset: str) -> Response:
         """Begin an upload: 201 with an address that takes a PUT of so many bytes for a quarter of an hour.
@@ -132,13 +120,13 @@ def register(api: Api) -> None:
         document = {"id": upload, "url": url, "method": "PUT", "bytes": wanted.bytes, "expires_at": expires_at}
         return answer(document, 201)
 
-    @api.route("/loads/{job}", "GET", role=Role.READER, gives=LoadStatus)
+    @api.route("/loads/{job}", "GET", role=Role.READER, gives="LoadStatus")
     def get_load(call: Call, job: str) -> Response:
         """The status of a load, with what it did, for its owner alone."""
         query(call.request)
         return status_answer(call, _load(call, job))
 
-    @api.route("/loads/{job}", "DELETE", role=Role.PUBLISHER, answers=(200, 202), gives=LoadStatus)
+    @api.route("/loads/{job}", "DELETE", role=Role.PUBLISHER, answers=(200, 202), gives="LoadStatus")
     def delete_load(call: Call, job: str) -> Response:
         """Cancel a load: 200 when it is cancelled, 202 while its worker still has to hear of it."""
         query(call.request)

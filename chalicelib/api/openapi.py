@@ -108,6 +108,16 @@ class LoadStatus(Status):
     counts: LoadCounts | None
 
 
+class UploadDocument(BaseModel):
+    """An upload: put the file at ``url``, with its Content-Length and no other header of note, then load ``id``."""
+
+    id: UUID
+    url: str
+    method: str
+    bytes: int
+    expires_at: datetime
+
+
 class BadRow(BaseModel):
     """A row that can't be loaded, the first column that doesn't fit, and why."""
 
@@ -131,10 +141,14 @@ class ProblemDocument(BaseModel):
     records: int | None = Field(None, description="How many can't.")
 
 
+GIVEN = {model.__name__: model for model in (Status, LoadStatus, UploadDocument)}
+"""What a route may say that it gives: by name, for nobody needs the models but this page."""
+
+
 def document(routes: Sequence[Route], url: str) -> dict[str, Any]:
     """The description of the routes, at PUBLIC_URL."""
-    models: set[type[BaseModel]] = {Status, ProblemDocument}
-    models |= {model for route in routes for model in (route.body, route.gives) if model}
+    models: set[type[BaseModel]] = {ProblemDocument, *GIVEN.values()}
+    models |= {route.body for route in routes if route.body}
     names, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
         ref_template="#/components/schemas/{model}",
@@ -170,7 +184,7 @@ def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, 
     ]
     parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in route.query]
     parameters += [{"name": name, "in": "header", "schema": {"type": "string"}} for name in route.headers]
-    gives = refs[route.gives or Status] if route.gives or route.gives_status else {"type": "object"}
+    gives = refs[GIVEN[route.gives]] if route.gives else {"type": "object"}
     content = {"application/json": {"schema": gives}}
     problem = {"application/problem+json": {"schema": refs[ProblemDocument]}}
     said: dict[str, Any] = {"description": summary}

@@ -22,7 +22,7 @@ def register(api: Api) -> None:
         answers=(202,),
         query=("accept_drop",),
         headers=("Idempotency-Key",),
-        gives_status=True,
+        gives="Status",
     )
     def post_publication(call: Call, dataset: str) -> Response:
         """Publish a dataset; 202 with the job that does it, which may be one that is active already.
@@ -34,13 +34,13 @@ def register(api: Api) -> None:
         key = call.idempotency({"accept_drop": accept_drop})
         return accepted(call, pipelines.publish(call.engine, dataset, accept_drop=accept_drop, key=key))
 
-    @api.route("/publications/{job}", "GET", role=Role.READER, gives_status=True)
+    @api.route("/publications/{job}", "GET", role=Role.READER, gives="Status")
     def get_publication(call: Call, job: str) -> Response:
         """The status of a publication."""
         query(call.request)
         return status_answer(call, _publication(call, job))
 
-    @api.route("/publications/{job}", "DELETE", role=Role.PUBLISHER, answers=(200, 202), gives_status=True)
+    @api.route("/publications/{job}", "DELETE", role=Role.PUBLISHER, answers=(200, 202), gives="Status")
     def delete_publication(call: Call, job: str) -> Response:
         """Cancel a publication: 200 when it is cancelled, 202 while its worker still has to hear of it."""
         query(call.request)

@@ -36,9 +36,7 @@ class SwitchBody(BaseModel):
 def register(api: Api) -> None:
     """POST and GET /refreshes, their schedule, GET /refreshes/{job}, PUT and DELETE /internal/refresh."""
 
-    @api.route(
-        "/refreshes", "POST", role=Role.OPERATOR, answers=(202,), headers=("Idempotency-Key",), gives_status=True
-    )
+    @api.route("/refreshes", "POST", role=Role.OPERATOR, answers=(202,), headers=("Idempotency-Key",), gives="Status")
     def post_refresh(call: Call) -> Response:
         """Refresh every target as the newest manifest says; 202 with the job, which may be the one that is active."""
         query(call.request)

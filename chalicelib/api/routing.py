@@ -99,8 +99,7 @@ class Route:
     query: tuple[str, ...]
     headers: tuple[str, ...]
     body: type[BaseModel] | None
-    gives_status: bool
-    gives: type[BaseModel] | None
+    gives: str | None
     media_types: tuple[str, ...]
 
 
@@ -122,13 +121,12 @@ class Api:
         query: tuple[str, ...] = (),
         headers: tuple[str, ...] = (),
         body: type[BaseModel] | None = None,
-        gives_status: bool = False,
-        gives: type[BaseModel] | None = None,
+        gives: str | None = None,
         media_types: tuple[str, ...] = (),
     ) -> Callable[[View], View]:
         """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts.
 
-        The rest is what ``/openapi.json`` says of it: a job's status is what it gives, or another document;
+        The rest is what ``/openapi.json`` says of it: ``gives`` names what is answered, one of ``openapi.GIVEN``;
         ``media_types`` are those of a body that is no JSON object.
         """
 
@@ -160,7 +158,6 @@ class Api:
                     query=query,
                     headers=headers,
                     body=body,
-                    gives_status=gives_status,
                     gives=gives,
                     media_types=media_types,
                 )

@@ -20,7 +20,7 @@ def register(api: Api) -> None:
         role=Role.PUBLISHER,
         answers=(202,),
         headers=("Idempotency-Key",),
-        gives_status=True,
+        gives="Status",
     )
     def delete_version(call: Call, dataset: str, number: str) -> Response:
         """Withdraw a version; 202 with the job that does it, or did it: the same again is the same answer."""
@@ -28,7 +28,7 @@ def register(api: Api) -> None:
         key = call.idempotency({})
         return accepted(call, pipelines.withdraw(call.engine, dataset, version_number(number), key=key))
 
-    @api.route("/withdrawals/{job}", "GET", role=Role.READER, gives_status=True)
+    @api.route("/withdrawals/{job}", "GET", role=Role.READER, gives="Status")
     def get_withdrawal(call: Call, job: str) -> Response:
         """The status of a withdrawal."""
         query(call.request)

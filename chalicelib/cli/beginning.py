@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from chalicelib.datasets import registry
-from chalicelib.datasets.store import loaded_relation
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
+from chalicelib.pipelines.addresses import loaded_relation
 
 from . import show
 from .local import administer

@@ -236,11 +236,11 @@ def source_check(name: str, machine: bool) -> None:
 
 def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int, list[Looked]]":
     from chalicelib.datasets import registry
-    from chalicelib.datasets.store import loaded_relation
     from chalicelib.exports import Relation, Store
     from chalicelib.exports.address import secured
     from chalicelib.exports.files import Dialect
     from chalicelib.exports.sample import of_file, of_relation
+    from chalicelib.pipelines.addresses import loaded_relation
 
     found = registry.source(database, name)
     if found is None:

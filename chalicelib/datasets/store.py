@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from chalicelib.db import Sql, statements
-from chalicelib.exports.errors import SourceError
 
 from .definition import Definition
 
@@ -70,11 +69,9 @@ def store_relation(dataset: str) -> str:
     return f'store."{dataset}"'
 
 
-def loaded_relation(db: Sql, dataset: str, source: str) -> str:
-    """The store's name as SQL takes it; SourceError, in the words of ``source``, where nothing was loaded yet."""
-    if not db.run(SQL.find_store_columns, dataset=dataset):
-        raise SourceError("store_empty", relation=source)
-    return store_relation(dataset)
+def is_made(db: Sql, dataset: str) -> bool:
+    """Whether anything was loaded into the store yet."""
+    return bool(db.run(SQL.find_store_columns, dataset=dataset))
 
 
 def check_store(db: Sql, dataset: str, definition: Definition) -> None:

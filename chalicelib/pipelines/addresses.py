@@ -1,10 +1,12 @@
-"""The address of a connection, from the secret that this function was given."""
+"""Where a source's records are: a connection's address, from the secret that this function was given; a store."""
 
 import os
 
-from chalicelib.db import Row
+from chalicelib.datasets.store import is_made, store_relation
+from chalicelib.db import Row, Sql
 from chalicelib.engine import PermanentFailure
 from chalicelib.exports.address import BadAddress, secured
+from chalicelib.exports.errors import SourceError
 
 
 def address(connection: Row) -> str:
@@ -16,3 +18,10 @@ def address(connection: Row) -> str:
         return secured(dsn)
     except BadAddress as error:
         raise PermanentFailure("bad_address") from error
+
+
+def loaded_relation(db: Sql, dataset: str, source: str) -> str:
+    """A store's name as SQL takes it; SourceError, in the words of ``source``, where nothing was loaded yet."""
+    if not is_made(db, dataset):
+        raise SourceError("store_empty", relation=source)
+    return store_relation(dataset)

@@ -6,7 +6,6 @@ from functools import cache
 
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
-from chalicelib.datasets.store import loaded_relation
 from chalicelib.db import Row
 from chalicelib.engine import Advance, Leased, Outage, PermanentFailure, TransientFailure, Wait
 from chalicelib.exports.errors import SourceError, Stale, StorageAway, StorageMismatch, StorageRefused
@@ -14,7 +13,7 @@ from chalicelib.exports.formats import Column
 from chalicelib.exports.relation import Exported, Relation, Source, export
 from chalicelib.exports.storage import Store, Upload
 from chalicelib.pipelines import context
-from chalicelib.pipelines.addresses import address
+from chalicelib.pipelines.addresses import address, loaded_relation
 
 from . import ExportSubject
 from .resumable import PASSING, Copied, Resumable
