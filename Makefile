@@ -50,7 +50,7 @@ prove-long: env ## the same at length, and every mutant of the SQL: hours, by ha
 	@PROVE=long $(PYTEST) -m "long or not long" tests/proof
 	@.venv/bin/python -m tests.proof.mutate
 
-bench: env ## the figures of docs/benchmarks.md, in a quarter of an hour; ONLY=exports|engine|cold|scale: one part of them
+bench: env ## the figures of docs/benchmarks.md; ONLY=exports|engine|cold|scale: one part of them
 	@sh localstack/bootstrap.sh bench
 	@PYTHONPATH=localstack/plugins/process_executor .venv/bin/python -m tests.bench
 

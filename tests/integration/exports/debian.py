@@ -5,6 +5,7 @@ import secrets
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
@@ -26,21 +27,67 @@ SETTINGS = {
 }
 
 
-class Debian15:
+class Servers:
+    """Servers whose programs lie where Debian puts them, in one folder that the account they run as can reach."""
+
+    def __init__(self, folder: Path, binaries: Path, environment: dict[str, str]):
+        self.folder = folder
+        self._account = account()
+        self._binaries, self._environment = binaries, environment
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def stop(self) -> None:
+        for server in reversed(self._running):
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+
+    def _serve(self, data: Path, dsn: str, settings: Mapping[str, object]) -> None:
+        """Start a server over a folder of data, and return when it answers."""
+        with (self.folder / f"{data.name}.log").open("ab") as log:
+            self._running.append(
+                subprocess.Popen(
+                    [self._binaries / "postgres", "-D", data, *(f"--{key}={value}" for key, value in settings.items())],
+                    **self._account.popen(),
+                    cwd="/",
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        end = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(dsn, connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < end, (self.folder / f"{data.name}.log").read_text()
+
+    def _run(self, program: str, *arguments: object) -> None:
+        done = subprocess.run(
+            [self._binaries / program, *(str(argument) for argument in arguments)],
+            **self._account.popen(),
+            cwd="/",
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+class Debian15(Servers):
     """A primary and its standby in one folder, which the account that PostgreSQL runs as can reach."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        binaries, environment = Path("/") / BINARIES, CHILD_ENVIRONMENT
+        if not (binaries / "postgres").exists():
+            binaries = folder / "debian" / BINARIES
+            environment = CHILD_ENVIRONMENT | debian.unpack(folder / "debian", "postgresql-15", "postgresql-client-15")
+        super().__init__(folder, binaries, environment)
         self.password = secrets.token_urlsafe(16)
         self.authority = folder / "authority.pem"
         self._ports = free_ports(2)
-        self._account = account()
-        self._binaries, self._environment = Path("/") / BINARIES, CHILD_ENVIRONMENT
-        if not (self._binaries / "postgres").exists():
-            self._binaries = folder / "debian" / BINARIES
-            needed = debian.unpack(folder / "debian", "postgresql-15", "postgresql-client-15")
-            self._environment = CHILD_ENVIRONMENT | needed
-        self._running: list[subprocess.Popen[bytes]] = []
 
     @property
     def primary(self) -> str:
@@ -65,15 +112,10 @@ class Debian15:
         self._certify(data)
         with (data / "pg_hba.conf").open("a") as rules:
             rules.write("host replication all 127.0.0.1/32 scram-sha-256\n")
-        self._serve(data, 0)
+        self._serve(data, self.primary, SETTINGS | {"port": self._ports[0]})
         copy = self.folder / "standby"
         self._run("pg_basebackup", f"--dbname={self.primary}", f"--pgdata={copy}", "-R", "-X", "stream", "-c", "fast")
-        self._serve(copy, 1)
-
-    def stop(self) -> None:
-        for server in reversed(self._running):
-            server.send_signal(signal.SIGINT)
-            server.wait(30)
+        self._serve(copy, self.standby, SETTINGS | {"port": self._ports[1]})
 
     def caught_up(self) -> None:
         """Return when the standby has replayed all that the primary has written."""
@@ -82,28 +124,6 @@ class Debian15:
             at = primary.execute("select pg_current_wal_flush_lsn()").fetchone()[0]
             while not standby.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", [at]).fetchone()[0]:
                 assert time.monotonic() < end
-
-    def _serve(self, data: Path, n: int) -> None:
-        settings = SETTINGS | {"port": str(self._ports[n])}
-        with (self.folder / f"{data.name}.log").open("ab") as log:
-            self._running.append(
-                subprocess.Popen(
-                    [self._binaries / "postgres", "-D", data, *(f"--{key}={value}" for key, value in settings.items())],
-                    **self._account.popen(),
-                    cwd="/",
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
-        end = time.monotonic() + 60
-        while True:
-            try:
-                psycopg.connect(self._dsn(n), connect_timeout=5).close()
-                return
-            except psycopg.OperationalError:
-                assert time.monotonic() < end, (self.folder / f"{data.name}.log").read_text()
 
     def _certify(self, data: Path) -> None:
         """A certificate of an authority of our own, for db.test."""
@@ -121,18 +141,6 @@ class Debian15:
         for file in (key, data / "server.crt"):
             file.chmod(0o600)
             self._own(file)
-
-    def _run(self, program: str, *arguments: object) -> None:
-        done = subprocess.run(
-            [self._binaries / program, *(str(argument) for argument in arguments)],
-            **self._account.popen(),
-            cwd="/",
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
 
     def _own(self, path: Path) -> None:
         os.chown(path, self._account.uid, self._account.gid)
