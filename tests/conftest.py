@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
+from xdist.scheduler import LoadScopeScheduling
 
 from chalicelib.db import Database, migrate
 from chalicelib.engine import Engine
@@ -66,6 +67,18 @@ $$;
 update engine.test_clock set at = '2026-03-02 09:00:00+00';
 update engine.run set since = engine.clock(), finished_at = null, counts = '{}';
 """
+
+
+class Scheduling(LoadScopeScheduling):
+    """Which tests stay with one worker: a file's, or a folder's where one stack is all the folder's."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return next((folder for folder in ("tests/e2e/", "tests/localstack/") if file.startswith(folder)), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling:
+    return Scheduling(config, log)
 
 
 class Clock:

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import Phase
 
 from tests.proof import test_crash_points, test_interleavings, test_stateful
-from tests.proof.conftest import caught_by
 from tests.proof.twins import TWINS
 from tests.proof.world import World
 
@@ -31,12 +30,12 @@ def check(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_a_broken_twin_is_caught(world, figures, name, request):
+def test_a_broken_twin_is_caught(world, figures, name, record_property):
     twin = TWINS[name]
     # A violation, or the schema's own refusal. Anything else (a connection that is gone) has caught nothing.
     refused = (AssertionError, psycopg.IntegrityError)
     with twin.installed(world.watch._connection), pytest.raises(refused) as caught:
         check(world, twin.caught_by)
     said = " ".join(str(caught.value).split())[:160]
-    caught_by.append(f"{name:<45} {twin.caught_by:<38} {said if request.config.get_verbosity() >= 0 else ''}")
+    record_property("caught by", f"{name:<45} {twin.caught_by:<38} {said}")
     figures["twins caught"] = 1

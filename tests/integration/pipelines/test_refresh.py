@@ -601,7 +601,7 @@ def test_a_lost_reply_to_the_targets_commit_is_read_back(team, monkeypatch):
 def test_a_newer_fence_at_the_target_than_the_database_can_give_is_told(team):
     team.register()
     team.run()
-    team.admin.execute("update leaseway.leaseway_fence set fence = 1000000")
+    team.admin.execute("update leaseway.leaseway_fence set fence = fence + 1000000")
     failed = team.run()
     assert team.audits(failed.id)["trees"]["code"] == "fence_regressed"
 
