@@ -280,7 +280,7 @@ def test_a_file_is_given_to_who_sends_a_body_with_the_wish() -> None:
     told(story)
 
 
-@pytest.mark.parametrize("body", [gzip.compress(b"{}"), b"no gzip at all"])
+@pytest.mark.parametrize("body", [gzip.compress(b"{}", mtime=0), b"no gzip at all"])
 def test_a_compressed_body_is_refused_for_localstack_would_unpack_it_twice(body: bytes) -> None:
     async def story(caller: Caller) -> None:
         status, _, told = await caller.ask("PUT", "/datasets/a", data=body, headers={"Content-Encoding": "gzip"})
