@@ -28,13 +28,16 @@ def replace_entry(job: Leased[Any], tx: Sql, graph: str, ntriples: bytes, triple
     ``newest`` is the highest version number that is given once the transaction commits: the graph keeps it.
     False where a newer fence stands there, for cleanup has put the entry back: come back with one newer still.
     """
-    store = graph_store()
+    store, written = graph_store(), False
     try:
         store.replace(graph, ntriples, job.claim_id, newest)
+        written = True
         job.hold(tx)  # each request alone is shorter than the transaction may be idle, both together aren't
         held = store.held(graph)
     except StoreAway as error:
-        raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
+        # What wasn't answered may still be at work, and two writes at once leave both entries: the next comes after it.
+        pause = {} if written else {"seconds": context().settings.store_timeout}
+        raise Outage("triple_store_unreachable", host=error.host, status=error.status, **pause) from error
     except StoreRefused as error:
         raise TransientFailure("triple_store_refused", host=error.host, status=error.status) from error
     if held.fence is not None and held.fence > job.claim_id:

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -411,6 +412,20 @@ def test_OD_88_a_500_of_the_store_is_waited_for_and_nothing_counts_as_published(
     office.point(LEASEWAY_TRIPLE_STORE_UPDATE_URL=before)
     office.run(10)
     assert office.engine.status(job).state == "PUBLISHED"
+
+
+def test_a_write_without_an_answer_has_the_stores_time_to_end_before_the_next(office, settings):
+    office.point(LEASEWAY_TRIPLE_STORE_UPDATE_URL=os.environ["AWS_ENDPOINT_URL"] + "/no-store-but-a-500")
+    job = office.publish()
+    waits = "select run_at - engine.clock() as time from engine.job where waiting_for = 'triple_store_unreachable'"
+    for _ in range(10):
+        office.work()
+        if found := office.db.run(waits):
+            break
+        office.clock.advance("5 s")
+
+    assert office.engine.status(job).state == "PERSIST_DATA"
+    assert found[0]["time"] == timedelta(seconds=settings.store_timeout) > timedelta(seconds=settings.outage_pauses[0])
 
 
 def test_a_store_that_refuses_fails_the_publication(office):
