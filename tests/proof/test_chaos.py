@@ -1,17 +1,20 @@
 """Chaos: the whole stack with real function processes, and everything that can fail, failing, all the time.
 
-PROVE=long goes on until CHAOS_JOBS jobs (100,000) are accepted; CHAOS_SEED names the schedule, CHAOS_SECONDS the length
-of a round.
+CHAOS_JOBS goes on until so many jobs are accepted (PROVE=long: 100,000); CHAOS_SEED names the plan, CHAOS_SECONDS the
+least time.
 """
 
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 
+from tests.proof.chaos.broken import BROKEN, Broken
 from tests.proof.chaos.callers import Callers
-from tests.proof.chaos.faults import Disturber, Fault, Journal, schedule
+from tests.proof.chaos.faults import LANES, Disturber, Journal
 from tests.proof.chaos.gathering import clean_up, gathered
 from tests.proof.chaos.history import History, lost_claims, unexplained, violations
 from tests.proof.chaos.stage import Stage, staged
@@ -23,129 +26,165 @@ JOBS = int(os.environ.get("CHAOS_JOBS", "100000" if LONG else "0"))
 DRAIN = 120
 """Seconds in which everything ends once nothing fails any more: the longest lease, three attempts, a lost wake-up."""
 
-MORE = 90
+MORE = 60
 """Seconds more for a machine on which not every fault has found somebody in that time."""
 
 WARM = 90
-"""Seconds in which the first load is done: the functions' first start is slow on a busy machine."""
+"""Seconds in which one job of each kind is done: the functions' first start is slow on a busy machine."""
 
 LEAST = {
-    "jobs": 25,
-    "claims lost": 5,
-    "zombies": 1,
-    "transactions left open": 1,
-    "database restarts": 1,
+    "jobs": 80,
+    "publications": 10,
+    "killed": 10,
+    "zombies": 4,
+    "left open": 2,
     "connections ended": 3,
-    "duplicates": 50,
-    "SQS": 3,
-    "object storage": 1,
-    "triple store": 1,
-    "data service": 1,
-}
-"""Of 90 seconds; with fewer of one the run has proven nothing of it."""
+    "duplicates": 100,
+    "SQS": 8,
+    "object storage": 8,
+    "triple store": 5,
+    "data service": 4,
+} | {kind: 1 for kinds, _, _ in LANES.values() for kind in kinds}
+"""Whom a run must have hit: each kind of fault, and of each family so many. With fewer it has proven nothing of it."""
+
+TOLD = ("jobs", "publications", "histories", "claims lost", "killed", "zombies", "left open")
+"""What the table at the end tells of it."""
+
+
+@dataclass
+class Run:
+    """What came of it."""
+
+    history: History
+    journal: Journal
+    drained: bool
+    errors: list[BaseException]
+    asked_again: Counter[str]
+    seconds: dict[str, float]
+    wrong: list[str] = field(default_factory=list)
+    found: Counter[str] = field(default_factory=Counter)
+
+
+def test_whatever_fails_every_job_ends_once_and_readers_see_whole_things(figures: dict[str, int]) -> None:
+    run = ran(JOBS)
+
+    tell(run)
+    assert not run.errors
+    assert not run.wrong, "\n".join(run.wrong[:20])
+    assert run.drained
+    missed = missing(run.found)
+    assert not missed, f"too few to prove anything: {missed}"
+    figures |= {what: run.found[what] for what in TOLD}
 
 
 @pytest.mark.long
-def test_whatever_fails_every_job_ends_once_and_readers_see_whole_things(
-    figures: dict[str, int], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_product_is_caught(
+    name: str, figures: dict[str, int], record_property: Callable[[str, object], None]
 ) -> None:
-    journal = Journal()
-    with staged() as stage:
-        disturber, callers = Disturber(stage, journal, SEED), Callers(stage, most=JOBS or None)
+    run = ran(0, BROKEN[name])
+
+    tell(run)
+    checks = [text for text in run.wrong if text.startswith(f"{BROKEN[name].caught_by}:")]
+    assert checks, "the history says nothing of it"
+    record_property("caught by", f"{name:<45} {checks[0][:200]}")
+    figures["twins caught"] = 1
+
+
+def ran(jobs: int, broken: Broken | None = None) -> Run:
+    """A whole run: until so many jobs are accepted, or, with 0, as long as CHAOS_SECONDS says."""
+    journal, times = Journal(), {}
+    began = time.monotonic()
+
+    def passed(what: str) -> None:
+        times[what] = time.monotonic() - began - sum(times.values())
+
+    with staged(broken) as stage:
+        callers = Callers(stage, most=jobs or None)
+        disturber = Disturber(stage, journal, SEED, callers.look_at)
+        passed("staged")
         with callers.busy():
-            assert callers.begun(WARM), "nothing was done, though nothing failed yet"
-            journal.began = time.time()
-            _disturb(stage, disturber, callers, journal)
+            assert callers.begun(WARM), f"nothing was done, though nothing failed yet: {callers.errors}"
+            passed("warm")
+            disturb(stage, disturber, callers)
+            passed("disturbed")
             drained = callers.drained(DRAIN)
-        time.sleep(1)
+            passed("drained")
         clean_up(stage)
         history = gathered(stage, callers, journal, SEED)
-
-    wrong = violations(history)
-    found = counted(history)
-    with capsys.disabled():
-        _tell(journal, history, found, wrong, callers.asked_again)
-    assert not disturber.errors
-    assert not callers.errors
-    assert not wrong, "\n".join(wrong[:20])
-    assert drained
-    missed = {what: found[what] for what, least in LEAST.items() if found[what] < least * min(1, SECONDS / 90)}
-    assert not missed, f"too few to prove anything: {missed}"
-    figures |= {"seeds": 1, **found}
+        passed("read")
+    passed("down")
+    run = Run(history, journal, drained, disturber.errors + callers.errors, callers.asked_again, times)
+    run.wrong, run.found = violations(history), counted(history, journal)
+    return run
 
 
-def _disturb(stage: Stage, disturber: Disturber, callers: Callers, journal: Journal) -> None:
-    """The first half with the data service that is built in; then a deployment changes it for another one."""
-    end = time.monotonic() + (float("inf") if JOBS else SECONDS + MORE)
-    rounds, deployed = 0, False
-    while time.monotonic() < end and not (len(callers.accepted) >= JOBS if JOBS else rounds and _met(journal, callers)):
-        planned = schedule(disturber.seed + rounds, SECONDS)
-        with disturber.disturbing(planned):
-            for half in range(2):
-                _wait(min(SECONDS / 2, end - time.monotonic()), callers, journal if rounds and not JOBS else None)
-                if half == 0 and not deployed:
-                    began, deployed = time.time(), True
-                    stage.another_data_service()
-                    journal.note("deployed", began)
-        disturber.stop.clear()
-        rounds += 1
+def disturb(stage: Stage, disturber: Disturber, callers: Callers) -> None:
+    """The first third with the data service that is built in; then a deployment changes it for another one."""
+    journal, jobs = disturber.journal, callers.most
+    began, journal.began = time.monotonic(), time.time()
+    with disturber.disturbing():
+        while not callers.errors:
+            passed = time.monotonic() - began
+            if passed > SECONDS / 3 and not stage.elsewhere:
+                at = time.time()
+                stage.another_data_service()
+                journal.note("deployed", at)
+            if jobs is not None:
+                over = len(callers.accepted) >= jobs
+            else:
+                over = passed > SECONDS + (MORE if missing(met(callers, journal)) else 0)
+                if passed > SECONDS - 20:
+                    disturber.short.set()
+            if over:
+                return
+            time.sleep(0.3)
 
 
-def _met(journal: Journal, callers: Callers) -> bool:
-    """Whether each kind of fault has hit somebody: a busy machine gets more time for that."""
-    twice = ("stopped", "killed")
-    once = ("left open", "database", "connections", "SQS", "object storage", "triple store", "data service")
-    met = [sum(fault.kind.startswith(kind) for fault in list(journal.faults)) for kind in (*twice, *once)]
-    return len(callers.accepted) >= LEAST["jobs"] and min(met[:2]) > 1 and min(met) > 0
+def missing(found: Counter[str]) -> dict[str, int]:
+    """What was hit less often than it has to be in a whole run."""
+    return {what: found[what] for what, least in LEAST.items() if found[what] < least}
 
 
-def _wait(seconds: float, callers: Callers, enough: Journal | None = None) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not (JOBS and len(callers.accepted) >= JOBS) and not callers.errors:
-        if enough and _met(enough, callers):
-            return
-        time.sleep(0.2)
+def met(callers: Callers, journal: Journal) -> Counter[str]:
+    """What it has hit till now."""
+    kinds = Counter(asked.kind for asked in list(callers.accepted.values()))
+    return hit(journal) + Counter({"jobs": kinds.total(), "publications": kinds["publication"]})
 
 
-def counted(history: History) -> Counter[str]:
+def hit(journal: Journal) -> Counter[str]:
+    """Each kind of fault, and the families."""
+    hits = journal.hits()
+    families = ("killed", "left open", "SQS", "object storage", "triple store", "data service")
+    for family in families:
+        hits[family] += sum(number for kind, number in journal.hits().items() if kind.startswith(f"{family} "))
+    hits["zombies"] = hits["stopped"] + hits["stopped before its commit"]
+    return hits
+
+
+def counted(history: History, journal: Journal) -> Counter[str]:
     """What the run has really met."""
-    lost = lost_claims(history)
-    ended = {claim: at for _, claim, _, at in lost}
-
-    def hits(*beginnings: str) -> int:
-        return sum(fault.hits for fault in history.faults if fault.kind.startswith(beginnings))
-
-    def woke(fault: Fault) -> bool:
-        return fault.kind == "stopped" and fault.claim in ended and ended[fault.claim] <= fault.ended
-
-    return Counter(
+    kinds = Counter(job["pipeline"] for job in (*history.jobs.values(), *history.failures.values()))
+    return hit(journal) + Counter(
         {
-            "jobs": len(history.jobs) + len(history.failures),
+            "jobs": kinds.total(),
+            "publications": kinds["publication"],
             "histories": history.subjects(),
-            "claims lost": len(lost),
+            "claims lost": len(lost_claims(history)),
             "of these unexplained": len(unexplained(history)),
-            "kills": hits("killed"),
-            "zombies": sum(map(woke, history.faults)),
-            "transactions left open": hits("left open"),
-            "database restarts": hits("database"),
-            "connections ended": hits("connections"),
-            "duplicates": hits("duplicates"),
-            "SQS": hits("SQS"),
-            "object storage": hits("object storage"),
-            "triple store": hits("triple store"),
-            "data service": hits("data service"),
             "failed": len(history.failures),
         }
     )
 
 
-def _tell(journal: Journal, history: History, found: Counter[str], wrong: list[str], again: Counter[str]) -> None:
-    print(f"\n\nchaos, CHAOS_SEED={SEED} CHAOS_SECONDS={SECONDS:g}; what hit, and when:")
-    for line in list(journal.lines())[:400]:
+def tell(run: Run) -> None:
+    print(f"\nchaos, CHAOS_SEED={SEED} CHAOS_SECONDS={SECONDS:g}; what hit, and when:")
+    for line in list(run.journal.lines())[:400]:
         print(f"  {line}")
-    pipelines = Counter(job["pipeline"] for job in history.jobs.values())
-    codes = Counter(f"{f['pipeline']} {f['code']}" for f in history.failures.values())
-    print(f"  {dict(pipelines)} finished, {dict(codes)} failed; requests sent again: {dict(again)}")
-    print(f"  {dict(found)}")
-    for line in wrong[:40]:
+    pipelines = Counter(job["pipeline"] for job in run.history.jobs.values())
+    codes = Counter(f"{f['pipeline']} {f['code']}" for f in run.history.failures.values())
+    print(f"  {dict(pipelines)} finished, {dict(codes)} failed; requests sent again: {dict(run.asked_again)}")
+    print(f"  {dict(run.found)}")
+    print("  " + ", ".join(f"{what} {seconds:.0f} s" for what, seconds in run.seconds.items()))
+    for line in run.wrong[:40]:
         print(f"  VIOLATION {line}")

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
 
-from tests.proof.chaos.faults import Fault, schedule
+from tests.proof.chaos.faults import LANES, Fault, Planned, plan
 from tests.proof.chaos.history import CHECKS, Asked, History, Seen, content, lost_claims, unexplained, violations
 
 BASE = "http://localhost:4000"
@@ -95,7 +96,9 @@ def whole() -> History:
     ]
     history.loads = {name: {"rows": 3, "inserted": 3, "updated": 0, "deleted": 0} for name in ("count", "stock")}
     history.counts, history.stock = {1: 3}, {1}
-    history.audits = [{"job_id": "refresh", "contract": "readings", "outcome": "refreshed", "fence": 6}]
+    history.audits = [
+        {"job_id": "refresh", "contract": "readings", "outcome": "refreshed", "fence": 6, "finished_at": at(29)}
+    ]
     history.targets = {"mart.readings": (200, 1)}
     history.graphs = {GRAPH: Seen(GRAPH, (3,), 1, "one")}
     history.seen = [Seen(GRAPH, (), 0, "empty"), Seen(GRAPH, (3,), 1, "one")]
@@ -160,6 +163,10 @@ WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
     "a contract without its audit": ("doubled_refreshes", lambda h: h.audits.clear()),
     "a contract audited twice": ("doubled_refreshes", lambda h: h.audits.append(deepcopy(h.audits[0]))),
     "an audit by a stranger": ("doubled_refreshes", lambda h: h.audits[0].update(fence=5)),
+    "an audit by a zombie": (
+        "doubled_refreshes",
+        lambda h: h.events.extend(events("refresh", ("worker_lost", 28, 6, 1))),
+    ),
     "a target of two generations": ("doubled_refreshes", lambda h: h.targets.update({"mart.readings": (200, 2)})),
     "a graph with two fences": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (2, 3), 1, "one"))),
     "a graph of two versions": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (2,), 2, "two"))),
@@ -168,6 +175,8 @@ WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
         lambda h: h.seen.extend([Seen(GRAPH, (2,), 1, "two"), Seen(GRAPH, (2,), 1, "three")]),
     ),
     "half a document": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (3,), 1, "half"))),
+    "a graph of a late write": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (2,), 1, "old"))),
+    "a graph that lost its fence": ("mixed_graphs", lambda h: h.seen.append(Seen(GRAPH, (), 0, "empty"))),
     "a graph that stayed behind": ("mixed_graphs", lambda h: h.graphs.update({GRAPH: Seen(GRAPH, (2,), 1, "old")})),
     "a staging graph": ("mixed_graphs", lambda h: h.graphs.update({"urn:s:1": Seen("urn:s:1", (1,), 1, "one")})),
     "a file of a lost claim": ("wrong_files", lambda h: h.objects.update({"exports/x/1/stock.csv": "cd"})),
@@ -213,6 +222,9 @@ def test_a_document_is_the_same_however_it_is_written() -> None:
     assert content(stored)[2] == content(served)[2]
 
 
-def test_a_seed_is_a_schedule() -> None:
-    assert schedule(1, 90) == schedule(1, 90) != schedule(2, 90)
-    assert {fault.kind for lane in schedule(1, 90).values() for fault in lane} >= {"killed", "stopped", "crashed"}
+def test_a_seed_is_a_plan_in_which_each_kind_has_its_turn() -> None:
+    def first(seed: int) -> dict[str, list[Planned]]:
+        return {lane: list(islice(plan(seed, lane), len(kinds))) for lane, (kinds, _, _) in LANES.items()}
+
+    assert first(1) == first(1) != first(2)
+    assert all({fault.kind for fault in first(1)[lane]} == set(kinds) for lane, (kinds, _, _) in LANES.items())

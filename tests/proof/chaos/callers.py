@@ -20,7 +20,7 @@ from chalicelib.cli.remote import Refused
 from .history import Asked, Seen, triples
 from .stage import CONTRACTS, LOADED, PUBLISHED, RECORDS, Stage, package
 
-AT_ONCE = 4
+AT_ONCE = 3
 """Loads of a dataset that are under way at a time: one works, the others are held back."""
 
 ROWS = {"counts": 3, "stock": 20}
@@ -44,9 +44,12 @@ class Callers:
     """Set once nobody may ask for anything any more."""
     over: threading.Event = field(default_factory=threading.Event)
     unfinished: Counter[tuple[str, str]] = field(default_factory=Counter)
+    loaded: set[str] = field(default_factory=set)
+    """Datasets that have had a load: before, there is nothing to be published of them."""
     most: int | None = None
     """Stop asking after so many jobs."""
     _numbers: Counter[str] = field(default_factory=Counter)
+    _looking: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -67,13 +70,13 @@ class Callers:
                 thread.join()
 
     def begun(self, seconds: float) -> bool:
-        """Whether the first load is done within so many seconds."""
-        end = time.monotonic() + seconds
+        """Whether a job of each kind, and a load of each store, is done within so many seconds; then all is warm."""
+        end, wanted = time.monotonic() + seconds, {"publication", "load", "refresh"}
         while time.monotonic() < end and not self.errors:
             with self._database() as database:
-                [(done,)] = database.execute("select count(*) from dataset.load").fetchall()
-            if done:
-                return True
+                done = database.execute("select distinct pipeline from engine.job where finished_at is not null")
+                if wanted <= {pipeline for (pipeline,) in done.fetchall()} and len(self.loaded) == len(LOADED):
+                    return True
             time.sleep(0.3)
         return False
 
@@ -99,16 +102,17 @@ class Callers:
 
     def _publish(self, dataset: str) -> None:
         while not self.calling.wait(0.3):
-            if not self.unfinished["publication", dataset]:
+            there = dataset in self.loaded or dataset not in LOADED
+            if there and not self.unfinished["publication", dataset]:
                 self._ask("publication", f"/datasets/{dataset}/publications", dataset, json={})
 
     def _refresh(self) -> None:
-        while not self.calling.wait(1.5):
+        while not self.calling.wait(3):
             if not self.unfinished["refresh", ""]:
                 self._ask("refresh", "/refreshes", "", json={})
 
     def _load(self, dataset: str) -> None:
-        while not self.calling.wait(0.2):
+        while not self.calling.wait(1):
             if self.unfinished["load", dataset] < AT_ONCE:
                 self._numbers[dataset] += 1
                 number, rows = self._numbers[dataset], range(ROWS[dataset])
@@ -185,14 +189,15 @@ class Callers:
                     " from engine.job where finished_at is null group by 1, 2"
                 ).fetchall()
                 self.unfinished = Counter({(pipeline, dataset): count for pipeline, dataset, count in rows})
+                if len(self.loaded) < len(LOADED):
+                    rows = database.execute("select distinct dataset_id from dataset.load").fetchall()
+                    self.loaded = {dataset for (dataset,) in rows}
 
     def _look(self) -> None:
         """What readers see meanwhile must be whole at each instant."""
         while not self.over.wait(1):
             for dataset in PUBLISHED:
-                graph = f"{self.stage.stack.public_url}/datasets/{dataset}"
-                with suppress(httpx.TransportError):
-                    self.seen.append(Seen(graph, *triples(self.stage.oxigraph, graph)))
+                self.look_at(f"{self.stage.stack.public_url}/datasets/{dataset}")
             with suppress(psycopg.OperationalError), psycopg.connect(self.stage.outside, autocommit=True) as outside:
                 for table in CONTRACTS.values():
                     self._whole(outside, table, RECORDS)
@@ -200,6 +205,13 @@ class Callers:
                 [(there,)] = database.execute("select to_regclass('store.stock') is not null").fetchall()
                 if there:
                     self._whole(database, "store.stock", ROWS["stock"])
+
+    def look_at(self, graph: str) -> tuple[int, ...]:
+        """See a graph as readers do; its fences."""
+        with suppress(httpx.TransportError), self._looking:  # one after the other, for their order is looked at, too
+            self.seen.append(Seen(graph, *triples(self.stage.oxigraph, graph)))
+            return self.seen[-1].fences
+        return ()
 
     def _whole(self, database: psycopg.Connection[Any], table: str, rows: int) -> None:
         [(count, generations)] = database.execute(

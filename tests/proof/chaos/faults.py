@@ -3,23 +3,27 @@
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
+from uuid import UUID
 
 import psutil
 import psycopg
 
-from .proxy import Proxy
-from .stage import IDLE, LEASE, Stage
+from .proxy import PATIENCE, Held, Proxy
+from .stage import IDLE, INVOCATION, LEASE, Stage
 
-HUNT = 10
-"""Seconds for which a fault looks for somebody whom it hits."""
+HUNT = 15
+"""Seconds for which a fault waits for somebody whom it hits, before another one has its turn."""
 
 SPARED = 3
 """Who is in this attempt is left alone: whoever loses it fails, rightly, and nothing is shown by that."""
@@ -27,11 +31,11 @@ SPARED = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """A fault of the schedule: when, which, for how long. Whom it hits is seen when it is time."""
+    """A fault: how long after the one before, which, for how long. Whom it hits is seen when it is time."""
 
-    at: float
+    pause: float
     kind: str
-    seconds: float = 0
+    seconds: float
 
 
 @dataclass
@@ -57,8 +61,12 @@ class Journal:
         if hits:
             self.faults.append(Fault(kind, began, time.time(), claim, hits, about))
 
-    def count(self, kind: str) -> int:
-        return sum(fault.hits for fault in list(self.faults) if fault.kind == kind)
+    def hits(self) -> Counter[str]:
+        """How often each kind has hit somebody."""
+        hits: Counter[str] = Counter()
+        for fault in list(self.faults):
+            hits[fault.kind] += fault.hits
+        return hits
 
     def lines(self) -> Iterator[str]:
         for fault in sorted(self.faults, key=lambda fault: fault.began):
@@ -70,75 +78,88 @@ class Journal:
 
 
 LANES: dict[str, tuple[tuple[str, ...], tuple[float, float], tuple[float, float]]] = {
-    "processes": (("killed",), (2.0, 5.0), (0, 0)),
-    "zombies": (
-        ("stopped", "left open in a publication", "stopped", "left open in a load"),
-        (0.5, 3.0),
-        (LEASE + 2.0, LEASE + 4.0),
-    ),
-    "database": (
-        ("connections ended", "connections ended", "restarted", "connections ended", "crashed"),
-        (5, 10),
+    "processes": (
+        ("killed", "killed at an upload", "killed at a file", "killed at the catalogue", "killed elsewhere"),
+        (1.0, 3.0),
         (0, 0),
     ),
+    "zombies": (("stopped before its commit",), (0.5, 2.0), (0, 0)),
+    "sleepers": (("stopped", "left open in a publication", "left open in a load"), (0.5, 3.0), (0, 0)),
+    "connections": (("connections ended",), (5.0, 9.0), (0, 0)),
+    "database": (("database restarted", "database crashed"), (8.0, 16.0), (0, 0)),
     "network": (
         (
             "SQS away",
-            "triple store losing replies",
-            "object storage away",
-            "data service refusing",
             "SQS losing replies",
-            "triple store silent",
-            "data service losing replies",
-            "triple store away",
+            "object storage away",
             "object storage refusing",
-            "data service away",
+            "triple store losing replies",
+            "triple store silent",
+            "triple store away",
         ),
-        (0.5, 2.0),
-        (2.0, 5.0),
+        (1.5, 3.0),
+        (1.5, 3.0),
+    ),
+    "late": (("triple store late",), (4.0, 8.0), (0, 0)),
+    "data service": (
+        ("data service refusing", "data service losing replies", "data service away"),
+        (5.0, 8.0),
+        (1.5, 3.0),
     ),
     "messages": (("duplicates",), (2.0, 4.0), (0, 0)),
 }
-"""A lane to its kinds in their order, the pause before each, how long it lasts. One fault of a lane at a time."""
+"""A lane to its kinds, the pause before each, how long it lasts. One at a time, each kind once a turn."""
+
+COMMITS = "PERSIST_DATA"
+"""The state in which a publication reads its files' sizes, writes to the catalogue, and commits."""
 
 NETWORK = {
     "SQS": ("aws", ("sqs",)),
-    "object storage": ("aws", ("s3",)),
+    "object storage": ("aws", ("s3", "s3 put", "s3 head")),
     "triple store": ("triples", ("update", "query")),
     "data service": ("exports", ("exports",)),
 }
 
 
-def schedule(seed: int, seconds: float) -> dict[str, list[Planned]]:
-    """The faults of so many seconds; the same seed gives the same."""
-    made: dict[str, list[Planned]] = {}
-    for lane, (kinds, pauses, lengths) in LANES.items():
-        drawn, at, number = random.Random(f"{seed} {lane}"), 0.0, 0
-        made[lane] = []
-        while (at := at + drawn.uniform(*pauses)) < seconds:
-            length = round(drawn.uniform(*lengths), 1)
-            made[lane].append(Planned(round(at, 1), kinds[number % len(kinds)], length))
-            at, number = at + length, number + 1
-    return made
+def plan(seed: int, lane: str) -> Iterator[Planned]:
+    """The faults of a lane, without end; the same seed gives the same."""
+    kinds, pauses, lengths = LANES[lane]
+    drawn = random.Random(f"{seed} {lane}")
+    while True:
+        for kind in drawn.sample(kinds, len(kinds)):
+            yield Planned(round(drawn.uniform(*pauses), 1), kind, round(drawn.uniform(*lengths), 1))
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A worker with a claim: its process, and what it is at."""
+
+    pid: int
+    claim: int
+    job: UUID
+    state: str
 
 
 class Disturber:
-    """Carries a schedule out."""
+    """Does what is planned, for as long as it may."""
 
-    def __init__(self, stage: Stage, journal: Journal, seed: int):
+    def __init__(self, stage: Stage, journal: Journal, seed: int, look: Callable[[str], tuple[int, ...]]):
         self.stage = stage
         self.journal = journal
         self.seed = seed
+        self.look = look
+        """See a graph as readers do; its fences."""
         self.stop = threading.Event()
+        self.short = threading.Event()
+        """Set once nobody is to be lost whose lease is a long one."""
         self.errors: list[BaseException] = []
         self._database = threading.Lock()  # nobody looks at it while it restarts
+        self._connected = threading.Lock()  # or a zombie's connection would be gone when it wakes up
 
     @contextmanager
-    def disturbing(self, planned: dict[str, list[Planned]]) -> Iterator[None]:
+    def disturbing(self) -> Iterator[None]:
         """Each lane in a thread of its own; at the end nothing is stopped, away or down."""
-        threads = [
-            threading.Thread(target=self._lane, args=(lane, faults), name=lane) for lane, faults in planned.items()
-        ]
+        threads = [threading.Thread(target=self._lane, args=(lane,), name=lane) for lane in LANES]
         for thread in threads:
             thread.start()
         try:
@@ -148,11 +169,10 @@ class Disturber:
             for thread in threads:
                 thread.join()
 
-    def _lane(self, lane: str, faults: list[Planned]) -> None:
-        began = time.monotonic()
+    def _lane(self, lane: str) -> None:
         drawn = random.Random(f"{self.seed} {lane} victims")
-        for fault in faults:
-            if self.stop.wait(max(0.0, began + fault.at - time.monotonic())):
+        for fault in plan(self.seed, lane):
+            if self.stop.wait(fault.pause):
                 return
             try:
                 self._do(fault, drawn)
@@ -163,174 +183,204 @@ class Disturber:
                 return
 
     def _do(self, fault: Planned, drawn: random.Random) -> None:
-        if fault.kind in ("killed", "stopped", "duplicates", "restarted", "crashed"):
-            getattr(self, f"_{fault.kind}")(fault, drawn)
-        elif fault.kind == "connections ended":
-            self._connections_ended(drawn)
-        elif fault.kind.startswith("left open"):
-            self._left_open(fault, drawn)
-        else:
-            what = next(name for name in NETWORK if fault.kind.startswith(name))
-            mood = fault.kind.removeprefix(f"{what} ")
-            if what == "data service" and not self.stage.elsewhere:
-                what = "object storage"  # the one that is built in has its files there, and nothing else
-            self._network(what, mood, fault.seconds)
+        match fault.kind.partition(" ")[0]:
+            case "killed":
+                self._killed(fault, drawn)
+            case "stopped":
+                self._stopped(fault, drawn)
+            case "left":
+                self._left_open(fault, drawn)
+            case "connections":
+                self._connections_ended(drawn)
+            case "database":
+                self._down(fault)
+            case "duplicates":
+                self._duplicates(drawn)
+            case _ if fault.kind == "triple store late":
+                self._late(fault)
+            case _:
+                self._network(fault)
 
     # ---- processes
 
     def _killed(self, fault: Planned, drawn: random.Random) -> None:
-        """Whoever is busy; now and then somebody else than a worker."""
-        role = drawn.choice(("Worker",) * 6 + ("APIHandler", "Recovery", "Cleanup"))
-        deep = drawn.random() < 0.7  # one that has a claim: most moments of a worker are between two
-        victim = self._await(lambda: self._busy(role, owning=deep and role == "Worker", drawn=drawn), patience=3)
-        if victim:
-            pid, claim = victim
-            began = time.time()
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                self.journal.note("killed", began, claim, about=role)
+        """Wherever it is just now, or in the middle of something."""
+        match fault.kind:
+            case "killed elsewhere":
+                self._kill_another(fault, drawn.choice(("APIHandler", "Recovery", "Cleanup")))
+            case "killed":
+                longest = INVOCATION if drawn.random() < 0.25 and not self.short.is_set() else None
+                if victim := self._await(lambda: self._busy(drawn, longest), HUNT):
+                    self._kill(fault, victim)
+            case "killed at an upload":
+                with self._caught("aws", "s3 put", lambda state: True) as victim:
+                    self._kill(fault, victim)
+            case "killed at a file":
+                with self._caught("aws", "s3 head", lambda state: state != COMMITS) as victim:
+                    self._kill(fault, victim)
+            case "killed at the catalogue":
+                with self._caught("triples", "update", lambda state: state == COMMITS) as victim:
+                    self._kill(fault, victim)
+
+    def _kill(self, fault: Planned, victim: Victim | None) -> None:
+        began = time.time()
+        if victim and told(victim.pid, signal.SIGKILL):
+            self.journal.note(fault.kind, began, victim.claim, about=victim.state)
+
+    def _kill_another(self, fault: Planned, role: str) -> None:
+        def busy() -> int | None:
+            return next((s["pid"] for s in self.stage.running() if s["role"] == role and s["request_id"]), None)
+
+        pid, began = self._await(busy, HUNT), time.time()
+        if pid and told(pid, signal.SIGKILL):
+            self.journal.note(fault.kind, began, about=role)
 
     def _stopped(self, fault: Planned, drawn: random.Random) -> None:
-        """A zombie: its lease runs out while it sleeps, and it wakes up and goes on."""
-        victim = self._await(lambda: self._put_to_sleep(drawn, fault.seconds), patience=HUNT)
-        if not victim:
+        """A zombie: its lease runs out while it sleeps, and it wakes up and goes on beside its successor."""
+        if fault.kind == "stopped":
+            if victim := self._await(lambda: self._put_to_sleep(self._busy(drawn)), HUNT):
+                self._sleep(fault, victim)
             return
-        pid, claim = victim
-        began = time.time()
-        try:
-            self.stop.wait(fault.seconds)
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        self.journal.note("stopped", began, claim)
+        with self._caught("aws", "s3 head", lambda state: state == COMMITS) as caught:
+            victim = self._put_to_sleep(caught)
+        if victim:
+            with self._connected:
+                self._sleep(fault, victim)
+                self.stop.wait(2)  # now it goes on
 
-    def _put_to_sleep(self, drawn: random.Random, seconds: float) -> tuple[int, int] | None:
-        victim = self._busy("Worker", owning=True, drawn=drawn)
-        if victim is None:
-            return None
-        with suppress(ProcessLookupError):
-            os.kill(victim[0], signal.SIGSTOP)
+    def _put_to_sleep(self, victim: Victim | None) -> Victim | None:
+        if victim and told(victim.pid, signal.SIGSTOP):
             time.sleep(0.05)  # what it had logged before is there now
-            claim = self._claim_of(victim[0])
-            if claim is not None and not self._is_spared(claim, seconds - 2):
-                return victim[0], claim
-            os.kill(victim[0], signal.SIGCONT)
+            if self._still(victim):
+                return victim
+            told(victim.pid, signal.SIGCONT)
         return None
+
+    def _sleep(self, fault: Planned, victim: Victim, end: signal.Signals = signal.SIGCONT) -> None:
+        """Let it sleep until its claim is lost, and then until another has the job or none has it any more."""
+        began, lost = time.time(), None
+        try:
+            lost = self._await(lambda: self._happened(victim, 0, "worker_lost", "failed"), LEASE + 15)
+            if lost:
+                self._await(lambda: self._happened(victim, 1, "claimed", "failed"), HUNT)
+        finally:
+            # It may have been ended, for its invocation's time was up.
+            if is_asleep(victim.pid) and told(victim.pid, end) and lost:
+                what = "woke up" if end == signal.SIGCONT else "killed in its sleep"
+                self.journal.note(fault.kind, began, victim.claim, about=f"{victim.state}, {what}")
+
+    def _happened(self, victim: Victim, later: int, *kinds: str) -> bool:
+        """Whether one of these happened to the job under this claim or, later by 1, under its successor."""
+        with suppress(psycopg.OperationalError), self._looking() as database:
+            return bool(
+                database.execute(
+                    "select 1 from engine.job_event where job_id = %s and claim_id >= %s and kind = any (%s) limit 1",
+                    [victim.job, victim.claim + later, list(kinds)],
+                ).fetchall()
+            )
+        return False
 
     def _left_open(self, fault: Planned, drawn: random.Random) -> None:
         """A worker is gone in the middle of a transaction, unknown to the server; later it is killed, or wakes up."""
-        began = time.time()
-        load = fault.kind.endswith("load")
-        caught = self._in_a_load() if load else self._in_a_publication()
-        if caught is None:
+        end = drawn.choice((signal.SIGCONT, signal.SIGKILL))
+        if fault.kind.endswith("load"):
+            if not (self.short.is_set() and self.journal.hits()[fault.kind]):
+                self._left_open_in_a_load(fault, end)
             return
-        pid, claim, backend = caught
+        # Between the replace and the commit. Its claim can't be lost before its session is.
+        with self._caught("triples", "update", lambda state: state == COMMITS) as caught:
+            victim = self._put_to_sleep(caught)
+        if victim:
+            self._sleep(fault, victim, end)
+
+    def _left_open_in_a_load(self, fault: Planned, end: signal.Signals) -> None:
+        """Caught while it waits for its store: then it holds its dataset, its job and its rows."""
+        began, victim, left = time.time(), None, None
         try:
-            ended = self._await(lambda: self._session_is_over(backend), patience=IDLE + 4)
-            if ended:
-                self.stop.wait(max(0.0, fault.seconds - (time.time() - began)))
-                self.journal.note("left open", began, claim, about="a load" if load else "a publication")
+            with self._looking() as database:
+                caught = self._await(lambda: self._caught_in_a_load(database), HUNT)
+                if caught:
+                    victim, backend = caught
+                    over = "select 1 where not exists (select from pg_stat_activity where pid = %s)"
+                    left = self._await(lambda: database.execute(over, [backend]).fetchall(), IDLE + 4)
         finally:
-            with suppress(ProcessLookupError):
-                if drawn.random() < 0.5:
-                    os.kill(pid, signal.SIGKILL)
-                    self.journal.note("killed", began, claim, about="asleep in its transaction")
-                else:
-                    os.kill(pid, signal.SIGCONT)
+            if victim and told(victim.pid, end) and left:
+                what = "woke up" if end == signal.SIGCONT else "killed in its sleep"
+                self.journal.note(fault.kind, began, victim.claim, about=what)
 
-    def _in_a_publication(self) -> tuple[int, int | None, int] | None:
-        """Caught between the replace and the commit: the triple store takes its time meanwhile."""
-        triples = self.stage.proxies["triples"]
-        with triples.being("slow", "update", "query"), self._looking() as database:
-
-            def caught() -> tuple[int, int | None, int] | None:
-                rows = database.execute(
-                    "select pid, client_port, xact_start from pg_stat_activity"
-                    " where usename = 'leaseway_app' and state = 'idle in transaction'"
-                ).fetchall()
-                for backend, port, since in rows:
-                    if pid := self._behind(port):
-                        os.kill(pid, signal.SIGSTOP)
-                        time.sleep(0.05)
-                        still = database.execute(
-                            "select from pg_stat_activity"
-                            " where pid = %s and state = 'idle in transaction' and xact_start = %s",
-                            [backend, since],
-                        ).fetchone()
-                        claim = self._claim_of(pid)
-                        if still is not None and claim is not None and not self._is_spared(claim):
-                            return pid, claim, backend
-                        os.kill(pid, signal.SIGCONT)
-                return None
-
-            return self._await(caught, patience=HUNT, pause=0.03)
-
-    def _in_a_load(self) -> tuple[int, int | None, int] | None:
-        """Caught while it waits for its store, which is held here: then it holds its dataset, its job and its rows."""
-        with self._looking() as database, database.transaction():
-            [(there,)] = database.execute("select to_regclass('store.counts') is not null").fetchall()
-            if not there:
-                return None
-            database.execute("set local lock_timeout = '2s'")
-            database.execute("lock table store.counts in share mode")
-            [(mine,)] = database.execute("select pg_backend_pid()").fetchall()
-
-            def caught() -> tuple[int, int | None, int] | None:
-                rows = database.execute(
-                    "select pid, client_port from pg_stat_activity"
-                    " where usename = 'leaseway_app' and %s = any (pg_blocking_pids(pid))",
-                    [mine],
-                ).fetchall()
-                for backend, port in rows:
-                    if pid := self._behind(port):
-                        os.kill(pid, signal.SIGSTOP)
-                        claim = self._claim_of(pid)
-                        if claim is not None and not self._is_spared(claim):
-                            return pid, claim, backend
-                        os.kill(pid, signal.SIGCONT)
-                return None
-
-            return self._await(caught, patience=3, pause=0.03)
-
-    def _session_is_over(self, backend: int) -> bool:
-        with self._looking() as database:
-            found = database.execute("select state from pg_stat_activity where pid = %s", [backend]).fetchone()
-            return found is None
-
-    def _busy(self, role: str, *, owning: bool, drawn: random.Random) -> tuple[int, int | None] | None:
-        running = [
-            status
-            for status in self.stage.running()
-            if status["role"] == role and status["request_id"] and is_awake(status["pid"])
-        ]
-        drawn.shuffle(running)
-        for status in running:
-            claim = claim_in(status) if role == "Worker" else None
-            if (claim is not None or not owning) and not (claim and self._is_spared(claim)):
-                return int(status["pid"]), claim
+    def _caught_in_a_load(self, database: psycopg.Connection[Any]) -> tuple[Victim, int] | None:
+        """Who has come to wait for a store that is held for a moment, put to sleep, and the session."""
+        with suppress(psycopg.errors.LockNotAvailable), database.transaction():
+            database.execute("set local lock_timeout = '1s'")
+            database.execute("lock table store.counts, store.stock in share mode")
+            if waiting := self._await(lambda: self._waiting(database), 3):
+                backend, pid = waiting
+                victim = self._put_to_sleep(self._victim(pid, INVOCATION))
+                return (victim, backend) if victim else None
         return None
+
+    def _waiting(self, database: psycopg.Connection[Any]) -> tuple[int, int] | None:
+        """The session of a worker that waits for a lock of ours, and its process."""
+        database.execute("select pg_stat_clear_snapshot()")  # else a transaction sees the sessions of its first look
+        rows = database.execute(
+            "select pid, client_port from pg_stat_activity"
+            " where usename = 'leaseway_app' and pg_backend_pid() = any (pg_blocking_pids(pid))"
+        ).fetchall()
+        return next(((backend, pid) for backend, port in rows if (pid := self._behind(port))), None)
+
+    @contextmanager
+    def _caught(self, label: str, name: str, fits: Callable[[str], bool]) -> Iterator[Victim | None]:
+        """A worker in a state that fits, which has been answered that, and hasn't heard it yet."""
+        with self.stage.proxies[label].trapping(name, replies=True) as queue:
+            end = time.monotonic() + HUNT
+            while time.monotonic() < end and not self.stop.is_set():
+                with suppress(Empty):
+                    held = queue.get(timeout=0.1)
+                    try:
+                        pid = self._behind(held.port)
+                        victim = self._victim(pid) if pid else None
+                        if victim and fits(victim.state):
+                            yield victim
+                            return
+                    finally:
+                        held.let_go()
+        yield None
+
+    def _busy(self, drawn: random.Random, longest: float | None = None) -> Victim | None:
+        """A worker that has a claim."""
+        for status in drawn.sample(running := self.stage.running(), len(running)):
+            at_work = status["role"] == "Worker" and status["request_id"]
+            if at_work and (victim := self._victim(status["pid"], longest)):
+                return victim
+        return None
+
+    def _victim(self, pid: int, longest: float | None = None) -> Victim | None:
+        """Who has this claim; not who is to be left alone: asleep, in the last attempt, or with a long lease."""
+        claim = self._claim_of(pid)
+        if claim is None or is_asleep(pid):
+            return None
+        with self._looking() as database:
+            found = database.execute(
+                "select id, state from engine.job where claim_id = %s and finished_at is null"
+                " and attempts < %s and locked_until < (select engine.clock()) + make_interval(secs => %s)",
+                [claim, SPARED, longest or LEASE + 2],
+            ).fetchone()
+            return Victim(pid, claim, *found) if found else None
+
+    def _still(self, victim: Victim) -> bool:
+        return self._claim_of(victim.pid) == victim.claim
 
     def _claim_of(self, pid: int) -> int | None:
         return next((claim_in(status) for status in self.stage.running() if status["pid"] == pid), None)
 
     def _behind(self, port: int) -> int | None:
-        """The function process that speaks to PostgreSQL from this port."""
+        """The worker's process that speaks from this port."""
         for status in self.stage.running():
-            if status["role"] == "Worker" and is_awake(status["pid"]):
+            if status["role"] == "Worker":
                 with suppress(psutil.Error):
                     if any(c.laddr.port == port for c in psutil.Process(status["pid"]).net_connections("tcp4")):
                         return int(status["pid"])
         return None
-
-    def _is_spared(self, claim: int, seconds: float = 120) -> bool:
-        """Whoever is in his last attempt, or has a lease that would outlast so many seconds."""
-        with self._looking() as database:
-            found = database.execute(
-                "select attempts from engine.job where claim_id = %s and finished_at is null"
-                " and locked_until < engine.clock() + make_interval(secs => %s)",
-                [claim, seconds],
-            ).fetchone()
-            return found is None or found[0] >= SPARED
 
     # ---- the database
 
@@ -358,43 +408,38 @@ class Disturber:
             began, hits = time.time(), 0
             for backend, port in rows[: drawn.randint(1, 4)]:
                 pid = self._behind(port)
-                claim = self._claim_of(pid) if pid else None
-                if claim and self._is_spared(claim):
+                if pid and self._claim_of(pid) and not self._victim(pid, INVOCATION):
                     continue
                 ended = database.execute("select pg_terminate_backend(%s)", [backend]).fetchone()
                 hits += bool(ended and ended[0])
             self.journal.note("connections ended", began, hits=hits)
 
-    def _restarted(self, fault: Planned, drawn: random.Random) -> None:
-        """As an administrator does it: open transactions are rolled back."""
-        self._down("restarted", lambda server: server.stop())
-
-    def _crashed(self, fault: Planned, drawn: random.Random) -> None:
-        """Without a word: what was committed is there again, what wasn't logged is empty."""
-
-        def kill(server: Any) -> None:
-            process = psutil.Process(server.pid())
-            family = [process, *process.children(recursive=True)]
-            process.send_signal(signal.SIGQUIT)
-            psutil.wait_procs(family, timeout=20)
-
-        self._down("crashed", kill)
-
-    def _down(self, kind: str, how: Callable[[Any], None]) -> None:
-        self._await(self._nobody_is_at_the_end, patience=6)
+    def _down(self, fault: Planned) -> None:
+        """As an administrator does it, or without a word: then what wasn't logged is empty."""
+        self._await(self._nobody_is_at_the_end, 6)
         server = self.stage.stack.postgresql
         assert server is not None
-        with self._database:
+        with self._connected, self._database:
             began = time.time()
-            how(server)
+            if fault.kind == "database restarted":
+                server.stop()
+            else:
+                process = psutil.Process(server.pid())
+                family = [process, *process.children(recursive=True)]
+                process.send_signal(signal.SIGQUIT)
+                psutil.wait_procs(family, timeout=20)
             server.start()
-            self.journal.note(f"database {kind}", began)
+            self.journal.note(fault.kind, began)
 
     # ---- the rest
 
-    def _network(self, what: str, mood: str, seconds: float) -> None:
+    def _network(self, fault: Planned) -> None:
+        what = next(name for name in NETWORK if fault.kind.startswith(name))
+        mood = fault.kind.removeprefix(f"{what} ")
+        if what == "data service" and not self._await(lambda: self.stage.elsewhere, float("inf"), pause=0.5):
+            return  # the one that is built in has its files in object storage, and nothing else
         label, names = NETWORK[what]
-        if (what, mood) == ("triple store", "losing replies"):
+        if fault.kind == "triple store losing replies":
             names = ("update",)  # a read whose reply is lost is one that wasn't answered
         proxy: Proxy = self.stage.proxies[label]
         before = {name: proxy.suffered[name, mood] for name in names}
@@ -404,11 +449,44 @@ class Disturber:
             return sum(proxy.suffered[name, mood] - before[name] for name in names)
 
         with proxy.being(mood, *names):
-            self.stop.wait(seconds)
-            self._await(hits, patience=HUNT * 2)
-        self.journal.note(f"{what} {mood}", began, hits=hits())
+            self.stop.wait(fault.seconds)
+            self._await(hits, HUNT)
+        self.journal.note(fault.kind, began, hits=hits())
 
-    def _duplicates(self, fault: Planned, drawn: random.Random) -> None:
+    def _late(self, fault: Planned) -> None:
+        """A write of a graph that its worker has given up arrives once a newer claim has written, or never."""
+        with self.stage.proxies["triples"].trapping("update") as queue:
+            held = self._await(lambda: self._owners(queue), HUNT)
+        if held is None:
+            return
+        began = time.time()
+        graph, fence = written(held)
+        newer = None
+        try:
+            newer = self._await(lambda: max(self.look(graph), default=0) > fence, PATIENCE - 2, pause=0.3)
+        finally:
+            held.let_go(arrives=bool(newer))
+        if newer:
+            time.sleep(0.5)  # now it has arrived
+            self.look(graph)
+            self.journal.note(fault.kind, began, about=f"of claim {fence}")
+
+    def _owners(self, queue: SimpleQueue[Held]) -> Held | None:
+        """The next write by whoever owns its job: not cleanup's, and not one of a zombie, which is to come at once."""
+        with suppress(Empty):
+            held, owned = queue.get(timeout=0.2), False
+            try:
+                with self._looking() as database:
+                    claim = [written(held)[1]]
+                    owned = bool(database.execute("select 1 from engine.job where claim_id = %s", claim).fetchall())
+                if owned:
+                    return held
+            finally:
+                if not owned:
+                    held.let_go()
+        return None
+
+    def _duplicates(self, drawn: random.Random) -> None:
         """Wake-ups that come again, of jobs that run, wait or have ended long ago."""
         with self._looking() as database:
             rows = database.execute(
@@ -435,12 +513,30 @@ class Disturber:
         return answer
 
 
-def is_awake(pid: int) -> bool:
-    """Whether it lives, and no other lane holds it."""
-    try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return False
+def is_asleep(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def told(pid: int, what: signal.Signals) -> bool:
+    """Whether there was still somebody to be told."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, what)
+        return True
+    return False
+
+
+def written(held: Held) -> tuple[str, int]:
+    """The graph that an update is to write, and under which fence."""
+    text = held.body.decode()
+    graph, fence = (
+        re.search(r"^DELETE \{ GRAPH <([^>]+)>", text, re.MULTILINE),
+        re.search(r"urn:leaseway:staging:(\d+)", text),
+    )
+    assert graph
+    assert fence
+    return graph[1], int(fence[1])
 
 
 def claim_in(status: dict[str, Any]) -> int | None:

@@ -104,7 +104,7 @@ def _datasets(history: History, database: psycopg.Connection[dict[str, Any]]) ->
     history.counts = {row["load"]: row["rows"] for row in counts}
     stock = database.execute("select distinct generation from store.stock")
     history.stock = {row["generation"] for row in stock}
-    audits = database.execute("select job_id::text, contract, outcome, fence from refresh.audit")
+    audits = database.execute("select job_id::text, contract, outcome, fence, finished_at from refresh.audit")
     history.audits = audits.fetchall()
 
 

@@ -26,7 +26,6 @@ INTEGERS = re.compile(r"#nonNegativeInteger>")
 AFTERWARDS = 20
 """Seconds for which a fault may still be felt: the time-outs of whoever waited for an answer."""
 
-AIMED = {"killed", "stopped", "left open"}
 ENDS_CLAIMS = {"connections ended", "database restarted", "database crashed", "deployed"}
 """What may cost a claim without being aimed at one."""
 
@@ -97,6 +96,11 @@ class History:
         for event in self.events:
             found[event["job_id"]].append(event)
         return found
+
+    @cached_property
+    def aimed_at(self) -> set[int]:
+        """The claims whose workers were killed or put to sleep."""
+        return {fault.claim for fault in self.faults if fault.claim is not None}
 
     def of_kind(self, kind: str) -> dict[str, Row]:
         return {id: job for id, job in self.jobs.items() if job["pipeline"] == kind}
@@ -248,8 +252,11 @@ def doubled_refreshes(history: History) -> Iterator[str]:
     """One audit a contract; and each target is one generation of its source, whole."""
     refreshes = history.of_kind("refresh")
     told: dict[str, list[Row]] = defaultdict(list)
+    lost = {event["claim_id"]: event["at"] for event in history.events if event["kind"] == "worker_lost"}
     for audit in history.audits:
         told[audit["job_id"]].append(audit)
+        if audit["fence"] in lost and audit["finished_at"] > lost[audit["fence"]]:
+            yield f"an audit under a fence that was lost before: {audit}"
         if audit["fence"] not in {event["claim_id"] for event in _of(history, audit["job_id"])}:
             yield f"an audit under a fence that its job never had: {audit}"
     for id, job in refreshes.items():
@@ -274,10 +281,14 @@ def mixed_graphs(history: History) -> Iterator[str]:
     """A graph is one document, at each instant; in the end the current version's, and there is no other graph."""
     documents = {(v["dataset_id"], v["fence"]): v["content"] for v in history.versions}
     by_fence: dict[tuple[str, int], str] = {}
+    newest: dict[str, int] = {}
     for seen in [*history.seen, *history.graphs.values()]:
+        dataset, fence = seen.graph.rpartition("/")[2], max(seen.fences, default=0)
+        if fence < newest.get(seen.graph, 0):
+            yield f"a graph that went back, after fence {newest[seen.graph]}: {seen}"
+        newest[seen.graph] = fence
         if not seen.fences:
             continue
-        dataset, fence = seen.graph.rpartition("/")[2], seen.fences[0]
         if len(seen.fences) != 1 or seen.versions > 1:
             yield f"a graph of two documents: {seen}"
         elif by_fence.setdefault((seen.graph, fence), seen.content) != seen.content:
@@ -381,9 +392,11 @@ def _of(history: History, id: str) -> list[Row]:
 
 def _explained(history: History, claim: int, began: float, ended: float, lost: bool) -> bool:
     """Whether a fault may have taken this claim; a worker that lost nothing but an answer tries again."""
+    if claim in history.aimed_at:
+        return True
     for fault in history.faults:
-        felt = fault.began <= ended and fault.ended + AFTERWARDS >= began
-        if fault.claim == claim or (fault.claim is None and felt and (fault.kind in AIMED | ENDS_CLAIMS or not lost)):
+        felt = fault.claim is None and fault.began <= ended and fault.ended + AFTERWARDS >= began
+        if felt and (fault.kind in ENDS_CLAIMS or not lost):
             return True
     return False
 

@@ -4,8 +4,10 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
@@ -22,7 +24,6 @@ DROPPED = {
     "upgrade",
     "expect",
 }
-SLOW = 0.4
 PATIENCE = 20
 """Seconds for which a silent server keeps its callers, and after which they are hung up on."""
 
@@ -31,8 +32,31 @@ Names = Callable[[web.Request], str]
 
 
 @dataclass
+class Held:
+    """A request, or the reply to it, that goes on once it is let go."""
+
+    port: int
+    """Of whoever asked."""
+    body: bytes
+    over: Future[bool] = field(default_factory=Future)
+
+    def let_go(self, *, arrives: bool = True) -> None:
+        """It goes on, or is lost."""
+        self.over.set_result(arrives)
+
+
+@dataclass
+class Trap:
+    """Holds what is asked for, before it is passed on or before its reply is."""
+
+    name: str
+    replies: bool
+    held: SimpleQueue[Held] = field(default_factory=SimpleQueue)
+
+
+@dataclass
 class Proxy:
-    """One server. ``moods`` says how it treats a kind of request: away, refusing, losing replies, silent, slow."""
+    """One server. ``moods`` says how it treats a kind of request: away, refusing, losing replies, silent."""
 
     upstream: str
     names: Names
@@ -40,6 +64,7 @@ class Proxy:
     suffered: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(kind of request, mood) to how often."""
     passed: Counter[str] = field(default_factory=Counter)
+    traps: list[Trap] = field(default_factory=list)
     url: str = ""
     session: ClientSession | None = None
 
@@ -53,6 +78,30 @@ class Proxy:
         finally:
             for name in names:
                 self.moods.pop(name, None)
+
+    @contextmanager
+    def trapping(self, name: str, *, replies: bool = False) -> Iterator[SimpleQueue[Held]]:
+        """Whoever asks for that is held, and in the queue; who is taken from it is to be let go by whoever took him."""
+        trap = Trap(name, replies)
+        self.traps.append(trap)
+        try:
+            yield trap.held
+        finally:
+            self.traps.remove(trap)
+            with suppress(Empty):
+                while True:
+                    trap.held.get_nowait().let_go()
+
+    async def _held(self, name: str, request: web.Request, body: bytes, *, replies: bool) -> bool:
+        """Whether it goes on, after it was held by whoever wanted to."""
+        for trap in [trap for trap in self.traps if (trap.name, trap.replies) == (name, replies)]:
+            if request.transport is not None and trap in self.traps:
+                held = Held(request.transport.get_extra_info("peername")[1], body)
+                trap.held.put(held)
+                done, _ = await asyncio.wait([asyncio.wrap_future(held.over)], timeout=PATIENCE * 3)
+                if not all(future.result() for future in done):
+                    return False
+        return True
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         name = self.names(request)
@@ -71,8 +120,8 @@ class Proxy:
                     break
                 await asyncio.sleep(0.1)
             return self._hang_up(request)
-        if mood == "slow":
-            await asyncio.sleep(SLOW)
+        if not await self._held(name, request, body, replies=False):
+            return self._hang_up(request)
         assert self.session
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in DROPPED]
         try:
@@ -88,6 +137,7 @@ class Proxy:
             return self._hang_up(request)
         if mood == "losing replies":
             return self._hang_up(request)
+        await self._held(name, request, body, replies=True)
         kept = [(k, v) for k, v in answer.headers.items() if k.lower() not in DROPPED]
         if request.method == "HEAD":
             kept += [(k, v) for k, v in answer.headers.items() if k.lower() == "content-length"]
@@ -100,8 +150,10 @@ class Proxy:
 
 
 def of_aws(request: web.Request) -> str:
-    """SQS speaks JSON to one address and names the act in a header; everything else is S3's."""
-    return "sqs" if request.headers.get("X-Amz-Target", "").startswith("AmazonSQS") else "s3"
+    """SQS speaks JSON to one address and names the act in a header; everything else is S3's: put, head, other."""
+    if request.headers.get("X-Amz-Target", "").startswith("AmazonSQS"):
+        return "sqs"
+    return f"s3 {request.method.lower()}" if request.method in ("PUT", "HEAD") else "s3"
 
 
 def of_triples(request: web.Request) -> str:

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +15,24 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from localstack.deploy import CODE_BUCKET, deploy, function_name
+from localstack.deploy import CODE_BUCKET, deploy, function_name, packaged
 from localstack.services import ServiceError
 from localstack.stack import STATE, Stack
 from tests.data_service.server import TOKEN, DataService, serving
 
+from .broken import Broken, broken_function, broken_package
 from .proxy import Proxy, of_aws, of_exports, of_triples, proxied
 
 LEASE = 10
 IDLE = 6
 """Seconds for which a transaction may be idle; then the server ends it."""
 
-INVOCATION = 45
-"""Seconds of the worker's own time-out. A load's writing transaction takes a lease for all that is left of them."""
+INVOCATION = 36
+"""Seconds of the worker's own time-out. A load's writing transaction takes a lease for all that is left of them; with
+less than 30 none is begun."""
+
+AT_ONCE = 5
+"""Workers at a time: some of them are asleep."""
 
 SETTINGS = {
     "LEASEWAY_LEASE": str(LEASE),
@@ -37,7 +43,7 @@ SETTINGS = {
     "LEASEWAY_STATEMENT_TIMEOUT": "5",
     "LEASEWAY_LOCK_TIMEOUT": "5",
     "LEASEWAY_RETRY_BACKOFF": "[1, 2]",
-    "LEASEWAY_OUTAGE_PAUSES": "[2, 8]",
+    "LEASEWAY_OUTAGE_PAUSES": "[1, 4]",
     "LEASEWAY_WAKEUP_LOST": "12",
 }
 FOREIGN = ("LEASEWAY_URL", "LEASEWAY_TOKEN", "LEASEWAY_STACK", "DATABASE_URL", "LOCALSTACK_ENDPOINT", "PUBLIC_URL")
@@ -87,6 +93,8 @@ NUMBERS = [{"name": "id", "type": "integer"}, {"name": "generation", "type": "in
 DATASETS: dict[str, dict[str, Any]] = {
     "readings-a": {"source": "readings", "columns": NUMBERS},
     "readings-b": {"source": "readings", "columns": NUMBERS},
+    "readings-c": {"source": "readings", "columns": NUMBERS},
+    "readings-d": {"source": "readings", "columns": NUMBERS},
     "stock": {"source": "stock", "columns": NUMBERS, "key": ["id"]},
     "counts": {
         "source": "counts",
@@ -94,7 +102,7 @@ DATASETS: dict[str, dict[str, Any]] = {
         "key": ["load", "row"],
     },
 }
-PUBLISHED = ("readings-a", "readings-b", "stock")
+PUBLISHED = ("readings-a", "readings-b", "readings-c", "readings-d", "stock")
 LOADED = ("stock", "counts")
 
 
@@ -179,8 +187,8 @@ class Stage:
 
 
 @contextmanager
-def staged() -> Iterator[Stage]:
-    """A stack of this run's own, gone at the end."""
+def staged(broken: Broken | None = None) -> Iterator[Stage]:
+    """A stack of this run's own, gone at the end; with a product that is broken on purpose."""
     home = STATE / "test"
     home.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=home))
@@ -201,8 +209,13 @@ def staged() -> Iterator[Stage]:
             stack.proxies = proxies
             exports.patience = 1
             try:
-                yield _furnished(stack, proxies, exports, patch)
+                if broken:
+                    twin = broken_package(packaged(), folder / "package", broken)
+                    patch.setattr("localstack.deploy.packaged", lambda: twin)
+                yield _furnished(stack, proxies, exports, patch, broken)
             finally:
+                for process in [process for service in stack.services for process in service.processes()]:
+                    process.kill()  # nothing of it is needed any more
                 stack.down()
     data = stack.postgresql.data.parent if stack.postgresql else folder
     if data != folder / "postgresql":
@@ -211,17 +224,26 @@ def staged() -> Iterator[Stage]:
 
 
 def _furnished(
-    stack: DisturbedStack, proxies: dict[str, Proxy], exports: DataService, patch: pytest.MonkeyPatch
+    stack: DisturbedStack,
+    proxies: dict[str, Proxy],
+    exports: DataService,
+    patch: pytest.MonkeyPatch,
+    broken: Broken | None,
 ) -> Stage:
     from chalicelib.settings import settings
 
-    try:
-        stack.start()
-    except ServiceError:  # a busy machine's first start, with every file to be read
-        stack.start()
+    with ThreadPoolExecutor() as pool:
+        package_made = pool.submit(packaged)  # beside the services' start
+        try:
+            stack.start()
+        except ServiceError:  # a busy machine's first start, with every file to be read
+            stack.start()
+        package_made.result()
     dsn = stack.environment()["DATABASE_URL"]
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(TIME_OUTS)
+        if broken and broken.function:
+            admin.execute(broken_function(broken))
         admin.execute("create database outside")
     with psycopg.connect(make_conninfo(dsn, dbname="outside"), autocommit=True) as outside:
         outside.execute(OUTSIDE)
@@ -239,6 +261,9 @@ def _furnished(
         settings.cache_clear()
     stage = Stage(stack, proxies, exports, token, functions)
     stage._configure("Worker", Timeout=INVOCATION)
+    client = stack.client("lambda")
+    [mapping] = client.list_event_source_mappings(FunctionName=stage.function("Worker"))["EventSourceMappings"]
+    client.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig={"MaximumConcurrency": AT_ONCE})
     return stage
 
 
