@@ -180,6 +180,13 @@ FAILURES: dict[str, Code] = {
         "The target, or a column of it that the contract names, is gone or has another type.",
         "Bring it back, or register a manifest that fits, then refresh again.",
     ),
+    "target_is_view": Code(
+        "The target is a view.", "Name a table as the target, register the manifest, then refresh again."
+    ),
+    "target_is_source": Code(
+        "The target is the contract's own source, reached by another connection; it is as it was.",
+        "Name another table as the target, or as the source, register the manifest, then refresh again.",
+    ),
     "target_has_key_twice": Code(
         "The target holds more than one row of a key; it is as it was.",
         "Leave one row of each key, make a unique index on the contract's key there, then refresh again.",
@@ -197,6 +204,10 @@ FAILURES: dict[str, Code] = {
         "Rows can't be loaded: a value is missing, isn't of its column's type, or a key stands there twice.",
         "`rows` names the first hundred by number, column and reason, `records` counts all; mend them, send all anew.",
         422,
+    ),
+    "row_too_wide": Code(
+        "A row is larger than the 8 kB that PostgreSQL can hold of one: too many of its columns have a value.",
+        "Make two datasets of the columns, or one json column of those that are seldom asked for.",
     ),
     "unknown_column": Code(
         "The rows have a column that the definition doesn't.",

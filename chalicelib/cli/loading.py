@@ -15,8 +15,7 @@ from .publishing import dataset_argument, machine, until_it_ends
 from .remote import Away, Refused, Remote
 
 INLINE = 3_000_000
-INLINE_ROWS = 100_000
-"""Bytes and lines up to which the rows are the request's body; a larger file is uploaded first."""
+"""Bytes up to which the rows are the request's body; a larger file is uploaded first."""
 
 MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
 
@@ -84,9 +83,9 @@ def remote() -> Remote:
 
 
 def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[str, Any], key: str) -> httpx.Response:
-    """Send rows as the body of a load, or by way of an upload where they are many or not UTF-8; the 202."""
+    """Send rows as the body of a load, or by way of an upload where they are larger or not UTF-8; the 202."""
     address = f"/datasets/{dataset}/loads"
-    if len(content) <= INLINE and content.count(b"\n") < INLINE_ROWS and options.get("encoding") in (None, "utf-8"):
+    if len(content) <= INLINE and options.get("encoding") in (None, "utf-8"):
         options = {name: value for name, value in options.items() if name != "encoding"}
         return server.ask(
             "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options

@@ -63,6 +63,9 @@ KEYS = {"text", "boolean", "integer", "decimal", "date", "time", "timestamp", "t
 
 SYSTEM_COLUMNS = {"ctid", "cmin", "cmax", "xmin", "xmax", "tableoid"}
 
+MOST_COLUMNS = 1_599
+"""Columns of a dataset: PostgreSQL's tables have 1,600 at most, and a copy of a source has one of its own."""
+
 TOLD = 100
 """How many faults are told at once; to find the nearest name for each of a million unknown ones would take minutes."""
 
@@ -327,7 +330,7 @@ class Definition(Document):
     csv_excel: CsvExcel | None = None
     gzip: Annotated[list[Format], AfterValidator(_distinct), AfterValidator(sorted)] | None = None
     tier: Annotated[str, AfterValidator(_tier)] = "base"
-    columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
+    columns: Annotated[list[Column], Field(min_length=1, max_length=MOST_COLUMNS)]
     key: Annotated[list[str], Field(min_length=1, max_length=16), AfterValidator(_distinct)] | None = None
     geojson: Annotated[Place | None, Field(validate_default=True)] = None
     min_records: Annotated[int, Field(ge=0, le=10**15)] | None = None
@@ -485,7 +488,9 @@ def _fault(error: ErrorDetails, document: type[Document]) -> Fault:
     if kind in {"too_short", "too_long", "string_too_long"}:
         least, most = context.get("min_length"), context.get("max_length")
         what = "characters" if kind.startswith("string") else "entries"
-        return Fault(path, f"needs at least {least} of its {what}" if least else f"can't have more than {most} {what}")
+        more = "; PostgreSQL's tables hold no more: leave some out, or make two of them" if last == "columns" else ""
+        sentence = f"needs at least {least} of its {what}" if least else f"can't have more than {most} {what}{more}"
+        return Fault(path, sentence)
     sentence = _KINDS.get(kind, "isn't of the kind that belongs here")
     if kind == "string_type" and isinstance(error["input"], bool | int | float):
         return Fault(path, f"{sentence}, and this is {json.dumps(error['input'])}; put it in quotes")

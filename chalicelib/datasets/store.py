@@ -31,6 +31,9 @@ TYPES = {
 }
 """The declared types that can be loaded, and what ``format_type`` calls them."""
 
+MOST_COLUMNS = 1_600
+"""Columns of a table of PostgreSQL's, those counted that the definition no longer has."""
+
 
 @dataclass(frozen=True)
 class StoreColumn:
@@ -133,6 +136,8 @@ def _widening(db: Sql, dataset: str, definition: Definition) -> sql.Composed | N
     for gone in there.keys() - {column.name for column in wanted}:  # its values stay, and new rows have none
         if there[gone]["required"]:
             changes.append(sql.SQL("alter {} drop not null").format(sql.Identifier(gone)))
+    if len(there.keys() | {column.name for column in wanted}) > MOST_COLUMNS:
+        raise StoreMismatch(next(column.name for column in wanted if column.name not in there))
     if not changes:
         return None
     return sql.SQL("alter table {} ").format(table) + sql.SQL(", ").join(changes)

@@ -17,10 +17,6 @@ MAX_INLINE = 3_000_000
 MAX_UPLOAD = 50_000_000
 """Bytes of an uploaded file: what a worker reads, checks and writes within one invocation, with room to spare."""
 
-MAX_INLINE_ROWS = 100_000
-MAX_INLINE_CELLS = 1_500_000
-"""Rows in a request, and cells, those not sent too: they are checked in the API's memory while the caller waits."""
-
 Mode = Literal["upsert", "replace"]
 
 
@@ -104,12 +100,13 @@ class LoadDialect(BaseModel):
 
 
 class LoadRequest(BaseModel):
-    """The payload: rows as PostgreSQL takes them, in the order of the store's columns, or the upload that has them."""
+    """The payload: a body as it was received, which may be one JSON array, or the upload that has the rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: Mode
-    rows: list[list[str | None]] | None = None
+    body: str = ""
+    as_array: bool = False
     upload: UUID | None = None
     dialect: LoadDialect = LoadDialect()
 

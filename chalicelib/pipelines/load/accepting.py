@@ -1,6 +1,5 @@
 """A load as its owner sees it: an upload begun, rows or an upload accepted, what became of it."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -10,10 +9,10 @@ from chalicelib.datasets.definition import Definition
 from chalicelib.datasets.store import TYPES, StoreMismatch, check_store, store_columns, store_key
 from chalicelib.db import Sql, statements
 from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal
-from chalicelib.exports.files import Dialect, Record
+from chalicelib.exports.files import Dialect
 from chalicelib.security import keyed_hash
 
-from . import MAX_INLINE_CELLS, MAX_INLINE_ROWS, LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
+from . import LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
 from .rows import Checked, records
 
 SQL = statements("chalicelib.pipelines.load")
@@ -72,12 +71,11 @@ def accept_load(
             if mode != "replace":
                 raise Refusal("store_mismatch", mismatch.column, codes.FAILURES["store_mismatch"].remedy) from None
         if upload is None:
-            columns = store_columns(definition)
-            found = _few(records([body], Dialect(**dialect.model_dump()), as_array=as_array), len(columns))
-            rows = list(
-                Checked(found, store_columns(definition), store_key(definition), Dialect(**dialect.model_dump()))
-            )
-            request = LoadRequest(mode=mode, rows=rows, dialect=dialect)
+            form = Dialect(**dialect.model_dump())
+            found = records([body], form, as_array=as_array)
+            for _ in Checked(found, store_columns(definition), store_key(definition), form):
+                pass  # they are read anew by whoever loads them: what is kept is what came
+            request = LoadRequest(mode=mode, body=body.decode(), as_array=as_array, dialect=dialect)
         else:
             request = LoadRequest(mode=mode, upload=upload, dialect=dialect)
         job = engine.accept("load", LoadSubject(definition=revision, **subject), request=request, tx=tx).job
@@ -88,19 +86,6 @@ def accept_load(
         return job
 
     return engine.once(key, accept)
-
-
-def _few(found: Iterator[Record], columns: int) -> Iterator[Record]:
-    most = min(MAX_INLINE_ROWS, MAX_INLINE_CELLS // columns)
-    for number, record in enumerate(found, 1):
-        if number > most:
-            raise Refusal(
-                "payload_too_large",
-                "body",
-                f"It has more rows than the {most:,} that a body of {columns:,} columns may have."
-                " Upload it: POST …/loads/uploads.",
-            )
-        yield record
 
 
 def _definition(tx: Sql, dataset: str) -> tuple[int, Definition]:

@@ -25,6 +25,18 @@ LONGEST_KEY = 2_000
 SHOWN = 100
 """Characters of a bad value that its sender gets to see again."""
 
+WIDEST = 8_160
+"""Bytes of a row on PostgreSQL's pages, when all that can be is kept outside of it."""
+
+FITS = 330
+"""So many values always fit, with their padding: one that is kept outside leaves 18 bytes, a short one takes 21."""
+
+SMALLEST = {"boolean": 1, "integer": 8, "double": 8, "date": 4, "time": 8, "timestamp": 8, "timestamptz": 8, "uuid": 16}
+"""Bytes of a value; one of another type is as long as it is."""
+
+SHRUNK = 12
+"""Bytes that are left of a long value at least, compressed."""
+
 Row = list[str | None]
 """A row as PostgreSQL takes it, in the order of the store's columns."""
 
@@ -91,18 +103,22 @@ class Checked:
         self._records = found
         self._alive = alive
         self._csv = dialect.format == "csv"
-        self._columns = [(column, _remembering(column.type, TAKERS[column.type](dialect))) for column in columns]
-        self._names = {column.name for column in columns}
-        places = {column.name: place for place, column in enumerate(columns)}
-        self._key = [(name, places[name], SAME.get(columns[places[name]].type, str)) for name in key]
+        self._columns = columns
+        # One memory a type: a column's own would be 16,384 cells times 1,600 columns.
+        takers = {type_: _remembering(type_, TAKERS[type_](dialect)) for type_ in {column.type for column in columns}}
+        self._takers = {column.name: (place, takers[column.type]) for place, column in enumerate(columns)}
+        self._required = [place for place, column in enumerate(columns) if column.required]
+        self._key = [(name, place := self._takers[name][0], SAME.get(columns[place].type, str)) for name in key]
         self._seen: set[object] = set()
 
     def __iter__(self) -> Iterator[Row]:
+        names = self._takers.keys()
         for record in self._records:
             self.rows += 1
             if self.rows % 1000 == 0:
                 self._alive()
-            if record.keys() != self._names:
+            # Of a CSV all records have the first one's names.
+            if record.keys() != names and not (self._csv and self.rows > 1):
                 self._check_names(record)
             row = self._row(record)
             if row is not None and self._is_new(row) and not self._bad:
@@ -114,33 +130,69 @@ class Checked:
 
     def _check_names(self, record: Record) -> None:
         for place, name in enumerate(record, 1):
-            if name not in self._names:
+            if name not in self._takers:
                 # Only its place is kept: the first line of a file without a header is a row.
                 where: dict[str, Any] = {"column": place} if self._csv else {"record": self.rows}
                 raise Unfit("unknown_column", named=name[:SHOWN], **where)
-        for column, _ in self._columns if self._csv else ():  # no row has it
+        for column in self._columns if self._csv else ():  # no row has it
             if column.required and column.name not in record:
                 raise Unfit("missing_column", named=column.name, column=column.name)
 
     def _row(self, record: Record) -> Row | None:
-        row: Row = []
-        for column, take in self._columns:
-            cell = record.get(column.name)
-            taken = None if cell is None else take(cell)
-            if taken is None and (cell is not None or column.required):
-                self._refuse(column.name, "missing" if cell is None else f"not_{column.type}", cell)
+        """What is sent is looked at, not each column: 400,000 rows of one cell each would be 700,000,000 of them."""
+        row: Row = [None] * len(self._columns)
+        for name, cell in record.items():
+            if cell is not None:
+                place, take = self._takers[name]
+                row[place] = taken = take(cell)
+                if taken is None:
+                    self._refuse_first(record)
+                    return None
+        for place in self._required:
+            if row[place] is None:
+                self._refuse_first(record)
                 return None
-            row.append(taken)
+        if len(record) > FITS and (full := self._full_at(row)):
+            self._refuse(full, "row_too_wide", None)
+            return None
         return row
 
+    def _refuse_first(self, record: Record) -> None:
+        """Refuse a row for the first column that doesn't fit; once enough are told, it isn't looked for."""
+        self._bad += 1
+        if self._bad <= TOLD:
+            self.bad.append(next(filter(None, (self._fault(column, record) for column in self._columns))))
+
+    def _fault(self, column: StoreColumn, record: Record) -> BadRow | None:
+        cell = record.get(column.name)
+        if cell is None:
+            return BadRow(self.rows, column.name, "missing") if column.required else None
+        if self._takers[column.name][1](cell) is None:
+            return BadRow(self.rows, column.name, f"not_{column.type}", str(cell[:SHOWN]))
+        return None
+
+    def _full_at(self, row: Row) -> str | None:
+        """The column with which a row is larger than a page, however it is stored; padding isn't counted."""
+        bytes_ = 24 + (len(row) + 7) // 8 * (None in row)
+        for column, cell in zip(self._columns, row, strict=True):
+            if cell is not None:
+                bytes_ += SMALLEST.get(column.type) or _least(column.type, cell)
+                if bytes_ > WIDEST:
+                    return column.name
+        return None
+
     def _is_new(self, row: Row) -> bool:
-        cells = [(name, row[place] or "", same) for name, place, same in self._key]
-        if sum(len(cell.encode()) for _, cell, _ in cells) > LONGEST_KEY:
-            self._refuse(cells[0][0], "key_too_long", cells[0][1])
+        values, length = [], 0
+        for _, place, same in self._key:
+            cell = row[place] or ""
+            length += len(cell.encode())
+            values.append(same(cell))
+        if length > LONGEST_KEY:
+            self._refuse(self._key[0][0], "key_too_long", row[self._key[0][1]])
             return False
-        identity = tuple(same(cell) for _, cell, same in cells)
+        identity = values[0] if len(values) == 1 else tuple(values)
         if identity in self._seen:
-            self._refuse(cells[0][0], "key_twice", cells[0][1])
+            self._refuse(self._key[0][0], "key_twice", row[self._key[0][1]])
             return False
         self._seen.add(identity)
         return True
@@ -149,6 +201,14 @@ class Checked:
         self._bad += 1
         if self._bad <= TOLD:
             self.bad.append(BadRow(self.rows, column, reason, None if cell is None else str(cell[:SHOWN])))
+
+
+def _least(type_: str, cell: str) -> int:
+    """Bytes of a row that a value of no fixed length takes at least, its header among them."""
+    if type_ == "decimal":  # four digits are two bytes; zeros before and after them are none
+        digits = len(cell.lower().partition("e")[0].replace(".", "").strip("-0"))
+        return min(3 + (digits + 3) // 4 * 2, SHRUNK)
+    return min(1 + (len(cell) // 2 - 1 if type_ == "binary" else len(cell.encode())), SHRUNK)
 
 
 # What a cell becomes; None where it is no value of the type.

@@ -30,6 +30,9 @@ BATCH = 5_000
 LONGEST, SHORTEST = 100.0, 10.0
 """Seconds that the writing transaction may take; with less left of the invocation it isn't begun."""
 
+TOO_WIDE = "54000"
+"""The SQLSTATE of a row that a page can't hold; a key's limit is ours, and smaller than an index's."""
+
 ROOM = 30
 """Seconds of an invocation without which no load is begun, unless a whole invocation has no more."""
 
@@ -70,14 +73,14 @@ def _staged(job: Leased[LoadSubject], db: Database, columns: Sequence[StoreColum
 
 
 def _rows(job: Leased[LoadSubject], request: LoadRequest, definition: Definition) -> Iterator[Row]:
-    """The rows as PostgreSQL takes them: those of a request were checked when it was accepted."""
-    if request.upload is None:
-        yield from request.rows or []
-        return
+    """The rows as PostgreSQL takes them; those of a body were seen to fit when it was accepted."""
     dialect = Dialect(**request.dialect.model_dump())
-    announced = context().db.one(SQL.find_upload_bytes, upload=request.upload)
-    size = announced["bytes"] if announced else None  # the row goes when the object is gone
-    found = records(storage().read(upload_key(request.upload), size), dialect)
+    if request.upload is None:
+        found = records([request.body.encode()], dialect, as_array=request.as_array)
+    else:
+        announced = context().db.one(SQL.find_upload_bytes, upload=request.upload)
+        size = announced["bytes"] if announced else None  # the row goes when the object is gone
+        found = records(storage().read(upload_key(request.upload), size), dialect)
 
     def alive() -> None:
         job.heartbeat()
@@ -164,6 +167,8 @@ def _blaming() -> Iterator[None]:
     except psycopg.errors.QueryCanceled as error:
         raise TransientFailure("load_timeout", sqlstate=error.sqlstate) from None
     except psycopg.Error as error:
+        if error.sqlstate == TOO_WIDE:
+            raise PermanentFailure("row_too_wide") from None
         if (error.sqlstate or "").startswith(("21", "22", "23", "54")):
             raise PermanentFailure("invalid_rows", sqlstate=error.sqlstate) from None
         raise

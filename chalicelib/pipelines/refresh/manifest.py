@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from chalicelib.datasets.definition import ColumnName, ColumnType, Document, Part, SourceName
+from chalicelib.datasets.definition import MOST_COLUMNS, ColumnName, ColumnType, Document, Part, SourceName
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 AGE = re.compile(r"([1-9][0-9]{0,5}) (minute|hour|day)s?")
@@ -155,7 +155,7 @@ class Contract(Part):
     source_revision: Annotated[int, Field(ge=1)] | None = None
     target: Target
     mode: Literal["replace", "merge"] = "replace"
-    columns: Annotated[list[Column], Field(min_length=1, max_length=1_600)]
+    columns: Annotated[list[Column], Field(min_length=1, max_length=MOST_COLUMNS - 1)]  # a staging table has two
     key: SomeNames
     chunk_rows: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     checks: Checks = Checks()

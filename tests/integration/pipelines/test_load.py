@@ -92,7 +92,7 @@ def test_no_row_is_there_before_its_record_is(office, owner, dsn, monkeypatch):
 
 def test_the_same_load_sent_again_is_one_and_its_payload_is_gone(office, owner):
     job = owner.load([{"id": 1, "Art": "x"}], key="a")
-    assert office.db.run("select request->'rows' as rows from engine.job") == [{"rows": [["1", "x", None, None]]}]
+    assert office.db.run("select request->>'body' as body from engine.job") == [{"body": '[{"id": 1, "Art": "x"}]'}]
     office.work()
     owner.define(columns=COLUMNS[:2])  # it is answered whatever is taken by now
 
@@ -506,13 +506,33 @@ def test_a_load_that_is_claimed_late_is_given_to_the_next_invocation_and_spends_
     assert office.engine.job(job).attempts == 1
 
 
-def test_what_postgresql_alone_refuses_names_its_sqlstate(office, owner):
-    owner.define(columns=[COLUMNS[0], *({"name": f"c{n}", "type": "timestamptz"} for n in range(1599))])
-    whole = {f"c{n}": "2024-02-29T12:00:00Z" for n in range(1599)}
-    job = owner.load([{"id": 1} | whole])
+def test_a_row_that_no_page_holds_is_refused_or_else_fails_with_a_code_that_says_so(office, owner):
+    owner.define(columns=[COLUMNS[0], *({"name": f"c{n}", "type": "text"} for n in range(700))])
+    whole = {"id": 1} | {f"c{n}": "2024-02-29T12:00:00Z" for n in range(700)}
+    with pytest.raises(Unfit) as unfit:
+        owner.load([{"id": 2, "c3": "x"}, whole])
+    assert [vars(bad) for bad in unfit.value.bad] == [
+        {"row": 2, "column": "c677", "reason": "row_too_wide", "value": None}
+    ]
+    job = owner.load([dict(list(whole.items())[:600])])  # compressed as well as can be, it would fit
     office.work()
 
-    assert failed(office, job) == ("invalid_rows", {"step": "LOAD", "sqlstate": "54000"})
+    assert failed(office, job) == ("row_too_wide", {"step": "LOAD"})
+
+
+def test_a_store_of_more_columns_than_there_can_be_is_made_anew_by_a_replace(office, owner, monkeypatch):
+    owner.load([{"id": 1, "Art": "x"}])
+    office.work()
+    monkeypatch.setattr("chalicelib.datasets.store.MOST_COLUMNS", 5)
+    owner.define(columns=[*COLUMNS[:2], {"name": "age", "type": "integer"}, {"name": "use", "type": "text"}])
+    row = {"id": 1, "Art": "x", "age": 3, "use": "y"}
+    with pytest.raises(Refusal) as refused:
+        owner.load([row])
+    assert (refused.value.code, refused.value.field) == ("store_mismatch", "age")
+    job = owner.load([row], mode="replace")
+    office.work()
+
+    assert owner.done(job) == (1, 1, 0, 1)
 
 
 def test_trouble_of_the_database_is_tried_again(office, owner, monkeypatch):

@@ -1,9 +1,11 @@
 """Cells of a load: taken only where there is no doubt what they mean, else named by row, column and reason."""
 
 import pytest
+from pydantic import ValidationError
 
 from chalicelib.datasets.store import StoreColumn
 from chalicelib.exports.files import Dialect, Raw
+from chalicelib.pipelines.load import LoadDialect
 from chalicelib.pipelines.load.rows import SAME, TAKERS, Checked, Unfit, records
 
 GOOD = {
@@ -149,6 +151,12 @@ def test_each_bad_row_is_counted_once_and_the_first_hundred_are_told():
     assert rows.rows == 205
 
 
+def test_of_a_key_that_comes_again_and_again_the_first_hundred_are_told_too():
+    code, details, bad = unfit(checked("id,name,note\n" + "1,a,\n" * 150))
+
+    assert (code, details, len(bad)) == ("invalid_rows", {"records": 149}, 100)
+
+
 def test_after_a_bad_row_no_more_are_given():
     rows = iter(checked("id,name,note\n1,a,\nx,b,\n3,c,\n"))
 
@@ -205,6 +213,59 @@ def test_what_is_no_array_of_objects_is_named(body, said):
     with pytest.raises(Unfit) as unfit:
         list(records([body], Dialect(format="jsonl"), as_array=True))
     assert unfit.value.named.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("type_", "cell", "columns"),  # 24 bytes, 8 of the id, then so many of the value
+    [
+        ("integer", "1", 1_016),
+        ("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", 508),
+        ("boolean", "true", 1_500),
+        ("decimal", "-0.00", 1_500),
+        ("decimal", "1234.5e3", 1_161),
+        ("text", "ä", 1_500),
+        ("text", "abcdefg", 1_016),
+        ("text", "x" * 50, 677),
+        ("binary", "00ff0d", 1_500),
+        ("binary", "00" * 6, 1_161),
+    ],
+)
+def test_a_row_is_refused_where_its_values_cannot_be_made_small_enough_for_a_page(type_, cell, columns):
+    wide = [ID, *(StoreColumn(f"c{n}", type_, False) for n in range(1_500))]
+
+    def row(number):
+        return [{"id": "1"} | {f"c{n}": cell for n in range(number)}]
+
+    dialect = Dialect()
+    assert len(list(Checked(row(columns), wide[: columns + 1], ["id"], dialect))) == 1
+    if columns < 1_500:
+        refused = unfit(Checked(row(columns + 1), wide[: columns + 2], ["id"], dialect))
+        assert refused[2] == [(1, f"c{columns}", "row_too_wide", None)]
+
+
+def test_values_of_1600_columns_are_remembered_once():
+    cells = {f"c{n}": str(n % 7) for n in range(300)}
+    columns = [ID, *(StoreColumn(name, "integer", False) for name in cells)]
+    rows = Checked([{"id": str(n)} | cells for n in range(3)], columns, ["id"], Dialect())
+
+    assert len(list(rows)) == 3
+    assert rows._takers["c1"][1] is rows._takers["c299"][1]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"date": "DD.MM.YY"},
+        {"date": "DDaMM.YYYY"},
+        {"date": "YYYY\0MM\0DD"},
+        {"delimiter": "\n"},
+        {"null": "\0"},
+        {"delimiter": "x", "quote": "x"},
+    ],
+)
+def test_a_dialect_that_nobody_could_read_is_none(said):
+    with pytest.raises(ValidationError):
+        LoadDialect(**said)
 
 
 def test_the_lease_is_kept_while_bad_rows_are_counted():
