@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     queue_budget: float = Field(86_400, gt=0)
     run_budget: float = Field(21_600, gt=0)
     catch_up_cap: int = Field(20, ge=1)
-    retention_days: float = Field(30, gt=0)
+    retention_days: float = Field(30, ge=7)  # as long as an Idempotency-Key lasts, whose answer is the job
     recovery_seconds: float = Field(50, gt=0)
     worker_concurrency: int = Field(3, ge=2)
 

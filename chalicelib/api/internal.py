@@ -1,4 +1,4 @@
-"""For operators: every job and failure, and the acts that mend them; each act is recorded with who did it."""
+"""For operators: every job and failure, and the acts that mend them, each committed with the record of who did it."""
 
 from chalice.app import Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -8,6 +8,7 @@ from chalicelib.codes import FAILURES
 from chalicelib.datasets.catalog import Catalog, applied, catalog
 from chalicelib.datasets.catalog import put_catalog as put
 from chalicelib.datasets.definition import changes
+from chalicelib.db import Sql
 from chalicelib.engine import Failure, Job, Outcome
 from chalicelib.security import Role, record_act
 
@@ -57,11 +58,16 @@ def register(api: Api) -> None:
         query(call.request)
         no_members(json_object(call.request))
         wanted = job_id(job)
-        outcome = call.engine.cancel(wanted)
+
+        def record(tx: Sql, outcome: Outcome) -> None:
+            record_act(tx, call.principal, "cancel", job=wanted, target=outcome)
+
+        outcome = call.engine.cancel(wanted, also=record)
         found = call.engine.status(wanted)
         if found is None:
             raise not_found("No job has this id.")
-        record_act(call.db, call.principal, "cancel", job=wanted, target=outcome)
+        if outcome in (Outcome.FINISHED, Outcome.FAILED):  # there was nothing to do; that it was asked for is known
+            record(call.db, outcome)
         return answer(job_item(call, found), 202 if outcome is Outcome.REQUESTED else 200)
 
     @api.route("/internal/failures", "GET", role=Role.OPERATOR, query=("pipeline", "code", "limit", "after"))
@@ -94,18 +100,21 @@ def register(api: Api) -> None:
         wanted = job_id(job)
         if call.engine.failure(wanted) is None:
             raise not_found("No failure has this id.")
-        made = call.engine.requeue(wanted).job
-        record_act(call.db, call.principal, "requeue", job=wanted, target=str(made.id))
-        return accepted(call, made)
+
+        def record(tx: Sql, made: Job) -> None:
+            record_act(tx, call.principal, "requeue", job=wanted, target=str(made.id))
+
+        return accepted(call, call.engine.requeue(wanted, also=record).job)
 
     @api.route("/internal/failures/{job}", "DELETE", role=Role.OPERATOR, answers=(204,))
     def delete_failure(call: Call, job: str) -> Response:
         """Forget a failure."""
         query(call.request)
         wanted = job_id(job)
-        if not call.engine.purge(wanted):
-            raise not_found("No failure has this id.")
-        record_act(call.db, call.principal, "purge", job=wanted)
+        with call.db.transaction() as tx:  # the engine's statements run in it too: it is its connection
+            if not call.engine.purge(wanted):
+                raise not_found("No failure has this id.")
+            record_act(tx, call.principal, "purge", job=wanted)
         return Response("", status_code=204)
 
     @api.route("/internal/catalog", "PUT", role=Role.OPERATOR, query=("dry_run",), body=Catalog)
@@ -115,8 +124,9 @@ def register(api: Api) -> None:
         wanted = parsed(Catalog, json_object(call.request), "invalid_catalog")
         before = applied(call.db)
         if not dry_run:
-            put(call.db, wanted)
-            record_act(call.db, call.principal, "catalog")
+            with call.db.transaction() as tx:
+                put(tx, wanted)
+                record_act(tx, call.principal, "catalog")
         return answer({"changes": changes(before.as_json() if before else {}, wanted.as_json())})
 
     @api.route("/internal/catalog", "GET", role=Role.OPERATOR)
@@ -135,17 +145,19 @@ def register(api: Api) -> None:
         wanted = read_as(PauseBody, json_object(call.request), "bad_json")
         if wanted.pipeline not in _pausable():
             raise Problem("bad_json", f"It must be one of {', '.join(_pausable())}.", field="pipeline")
-        made = call.engine.pause(wanted.pipeline, hours=wanted.hours)
-        record_act(call.db, call.principal, "pause", target=wanted.pipeline)
+        with call.db.transaction() as tx:
+            made = call.engine.pause(wanted.pipeline, hours=wanted.hours)
+            record_act(tx, call.principal, "pause", target=wanted.pipeline)
         return answer(pause_document(made))
 
     @api.route("/internal/pause", "DELETE", role=Role.OPERATOR, answers=(204,), query=("pipeline",))
     def delete_pause(call: Call) -> Response:
         """End the pause of a pipeline, or the one of all (``*``)."""
         pipeline = choice(query(call.request, "pipeline"), "pipeline", _pausable()) or "*"
-        if not call.engine.resume(pipeline):
-            raise not_found("It isn't paused.")
-        record_act(call.db, call.principal, "resume", target=pipeline)
+        with call.db.transaction() as tx:
+            if not call.engine.resume(pipeline):
+                raise not_found("It isn't paused.")
+            record_act(tx, call.principal, "resume", target=pipeline)
         return Response("", status_code=204)
 
 

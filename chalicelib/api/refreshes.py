@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from chalicelib import pipelines
 from chalicelib.codes import sentence
-from chalicelib.db import Row
+from chalicelib.db import Row, Sql
 from chalicelib.engine import Failure, Job
 from chalicelib.pipelines.refresh import registry
 from chalicelib.pipelines.refresh.manifest import Contract, Manifest
@@ -41,9 +41,11 @@ def register(api: Api) -> None:
         """Refresh every target as the newest manifest says; 202 with the job, which may be the one that is active."""
         query(call.request)
         no_members(json_object(call.request))
-        job = pipelines.start_refresh(call.engine, key=call.idempotency({}))
-        record_act(call.db, call.principal, "refresh", job=job.id)
-        return accepted(call, job)
+
+        def record(tx: Sql, job: Job) -> None:
+            record_act(tx, call.principal, "refresh", job=job.id)
+
+        return accepted(call, pipelines.start_refresh(call.engine, key=call.idempotency({}), also=record))
 
     @api.route("/refreshes", "GET", role=Role.OPERATOR, query=("limit", "after"))
     def get_refreshes(call: Call) -> Response:

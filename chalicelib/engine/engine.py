@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -143,8 +144,10 @@ class Engine:
             raise Refusal("idempotency_mismatch", "Idempotency-Key")
         if row := tx.one(sql.find_job, job_id=taken["job_id"]):
             return rows.job(row)
+        # The job's row is kept at least as long as a key; its failure until it is purged, and then by the key itself.
         failed = tx.one(sql.find_failure, job_id=taken["job_id"])
-        return rows.failure(failed) if failed else None  # purged: as if it had never been asked
+        failed = failed or tx.one(sql.find_purged_failure, job_id=taken["job_id"])
+        return rows.failure(failed) if failed else None  # purged by a release that kept no answers
 
     def relay(self, *, inline_job: UUID | None = None) -> int:
         """Send the wake-ups that are owed; with a job only its own, best effort: nothing that fails here is told."""
@@ -301,10 +304,17 @@ class Engine:
 
     # Operators
 
-    def cancel(self, id: UUID) -> Outcome:
-        """Cancel a job: CANCELLED, REQUESTED (owned: at its next heartbeat), FINISHED, FAILED or UNKNOWN."""
+    def cancel(self, id: UUID, *, also: Callable[[Sql, Outcome], None] | None = None) -> Outcome:
+        """Cancel a job: CANCELLED, REQUESTED (owned: at its next heartbeat), FINISHED, FAILED or UNKNOWN.
+
+        What is cancelled or requested is so together with what `also` writes in the transaction that it is given.
+        """
+        lost = timedelta(seconds=self.settings.wakeup_lost)
         while True:
-            row = self.db.one(sql.cancel_job, job_id=id, wakeup_lost=timedelta(seconds=self.settings.wakeup_lost))
+            with self.db.transaction() if also else nullcontext(self.db) as tx:
+                row = tx.one(sql.cancel_job, job_id=id, wakeup_lost=lost)
+                if row and also:
+                    also(tx, Outcome(row["outcome"]))
             if row:
                 if row["follow_up"]:
                     self.relay(inline_job=row["follow_up"])
@@ -316,8 +326,11 @@ class Engine:
                 return Outcome.FINISHED if found.status == "succeeded" else Outcome.FAILED
             # It changed hands between the statements.
 
-    def requeue(self, id: UUID) -> Accepted:
-        """Start a failed job's subject anew; raises SubjectBusy, or Refusal (not_found, conflict, payload_erased)."""
+    def requeue(self, id: UUID, *, also: Callable[[Sql, Job], None] = lambda tx, job: None) -> Accepted:
+        """Start a failed job's subject anew; raises SubjectBusy, or Refusal (not_found, conflict, payload_erased).
+
+        It is accepted together with what `also` writes in the transaction that it is given.
+        """
         with self.db.transaction() as tx:
             row = tx.one(sql.lock_failure, job_id=id)
             if row is None:
@@ -335,6 +348,7 @@ class Engine:
                 raise Refusal("conflict", None, "Its subject is of an older release: ask for it anew.") from None
             accepted = self._accept(tx, pipeline, subject, coalesce=False)
             tx.run(sql.mark_requeued, job_id=id, requeued_as=accepted.job.id)
+            also(tx, accepted.job)
         self.relay(inline_job=accepted.job.id)
         return accepted
 

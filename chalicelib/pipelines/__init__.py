@@ -3,6 +3,7 @@
 Light to import: the API needs it at every cold start.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,9 +57,20 @@ def publish(
     return engine.once(key, lambda tx: engine.accept("publication", publication.pin(tx, wanted), tx=tx).job)
 
 
-def start_refresh(engine: Engine, *, key: Idempotency | None = None) -> Job | Failure:
-    """Accept a refresh as the newest manifest says, or find the active one, and try to wake a worker; Refusal."""
-    return engine.once(key, lambda tx: engine.accept("refresh", refresh.pin(tx, {}), tx=tx).job)
+def start_refresh(
+    engine: Engine, *, key: Idempotency | None = None, also: Callable[[Sql, Job], None] = lambda tx, job: None
+) -> Job | Failure:
+    """Accept a refresh as the newest manifest says, or find the active one, and try to wake a worker; Refusal.
+
+    It is accepted together with what `also` writes in the transaction that it is given.
+    """
+
+    def accept(tx: Sql) -> Job:
+        job = engine.accept("refresh", refresh.pin(tx, {}), tx=tx).job
+        also(tx, job)
+        return job
+
+    return engine.once(key, accept)
 
 
 def withdraw(engine: Engine, dataset: str, version: int, *, key: Idempotency | None = None) -> Job | Failure:

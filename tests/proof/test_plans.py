@@ -147,6 +147,7 @@ ABOUT = {
     "fail_job": {"code": "internal_error"},
     "fail_unrecoverable_job": {"job_id": job(OVERDUE)},
     "find_failure": FAILURE,
+    "find_purged_failure": {"job_id": job(777)},
     "list_failures": {"conflict_key": None},
     "lock_failure": FAILURE,
     "mark_requeued": FAILURE,

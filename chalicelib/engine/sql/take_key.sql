@@ -7,6 +7,7 @@ values (%(principal)s, %(route)s, %(key)s, %(body)s, engine.clock() + %(lasts)s)
     on conflict (principal, route, key) do update
    set body       = case when known.expires_at > excluded.expires_at - %(lasts)s then known.body else excluded.body end,
        job_id     = case when known.expires_at > excluded.expires_at - %(lasts)s then known.job_id end,
+       failure    = case when known.expires_at > excluded.expires_at - %(lasts)s then known.failure end,
        expires_at = case when known.expires_at > excluded.expires_at - %(lasts)s then known.expires_at
                          else excluded.expires_at end
 returning body, job_id

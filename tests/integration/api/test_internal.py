@@ -6,7 +6,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from .seeding import call, fail, problem
+from chalicelib.pipelines.refresh import RefreshSubject
+
+from .seeding import call, fail, problem, written
+from .test_rights import CATALOG
 
 UNKNOWN = "019ad0c2-0000-7000-8000-000000000000"
 
@@ -119,6 +122,33 @@ def test_a_pipeline_is_paused_and_goes_on(ask, database):
     assert json.loads(ask("PUT", "/internal/pause").body)["pipeline"] == "*"
     assert ask("DELETE", "/internal/pause").status_code == 204
     assert [act[1] for act in acts(database)] == ["pause", "resume", "pause", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/internal/jobs/{active}/cancel", None),
+        ("POST", "/internal/failures/{failed}/requeue", None),
+        ("DELETE", "/internal/failures/{failed}", None),
+        ("PUT", "/internal/pause", {"pipeline": "export"}),
+        ("DELETE", "/internal/pause?pipeline=load", None),
+        ("PUT", "/internal/catalog", CATALOG),
+        ("POST", "/refreshes", None),
+    ],
+)
+def test_no_act_is_done_without_its_record(ask, office, engine, database, monkeypatch, method, path, body):
+    engine.pause("load")
+    monkeypatch.setattr("chalicelib.pipelines.refresh.pin", lambda tx, wanted: RefreshSubject(manifest=1))
+    for module in ("internal", "refreshes"):
+        monkeypatch.setattr(f"chalicelib.api.{module}.record_act", fails)
+    before = written(database)
+
+    assert ask(method, path.format(**vars(office)), body).status_code == 500
+    assert written(database) == before
+
+
+def fails(*_args, **_more):
+    raise RuntimeError
 
 
 @pytest.mark.parametrize(

@@ -77,14 +77,23 @@ def test_after_seven_days_it_is_a_new_request_pruned_or_not(engine, clock):
     assert engine.db.run("select 1 from engine.idempotency") == []
 
 
-def test_a_failure_that_was_purged_was_never_asked_for(engine):
+def test_a_failure_that_was_purged_is_the_answer_as_long_as_its_key_lasts(engine, clock):
     first = send(engine, key())
     engine.cancel(first.id)
+    failed = send(engine, key())
     engine.purge(first.id)
 
+    assert engine.status(first.id) is None
+    assert send(engine, key()) == failed
+    with pytest.raises(Refusal):
+        send(engine, key(body="other"))
+    clock.advance("7 days")
     second = send(engine, key())
     assert second.id != first.id
-    assert send(engine, key()).id == second.id
+    engine.cancel(second.id)
+    assert engine.db.run("select failure from engine.idempotency") == [{"failure": None}]
+    engine.db.run("delete from engine.failure")  # as earlier releases purged
+    assert send(engine, key()).status == "queued"
 
 
 def test_the_record_is_kept_with_its_job_or_not_at_all(engine):
