@@ -13,7 +13,7 @@ import click
 from . import show
 from .local import administer, enter, here, remote, stack
 from .publishing import cadence_of, machine
-from .remote import Refused
+from .remote import Refused, Remote
 from .yaml_files import Faulty, YamlFile, read
 
 if TYPE_CHECKING:
@@ -345,6 +345,7 @@ def _show_contracts(document: dict[str, Any]) -> None:
 # The demo
 
 CONNECTION = "demo-mart"
+SOURCE = "demo-airlines"
 DATABASE = "demo_mart"
 LOADER = "demo_mart_loader"
 SECRET = "LEASEWAY_SECRET_DEMO_MART"  # noqa: S105 - the name of the variable that holds the address
@@ -389,11 +390,11 @@ def demonstrate(yes: bool) -> None:
         _spare_others(database)
     with demo.step("its manifest is registered, refreshes are enabled"):
         add_connection(database, CONNECTION, SECRET)
-        register_source(database, "airlines", demo.CONNECTION, relation=None, query=AIRLINES)
+        register_source(database, SOURCE, demo.CONNECTION, relation=None, query=AIRLINES)
         with resources.as_file(resources.files(__package__) / "mart.yaml") as file:
             _, made = _read(file)
         registry.register(database, made)
-        server.ask("PUT", "/internal/refresh", json={"rollback": _deployed(stack)})
+        _enable(database, server, stack)
     for _ in range(2):
         answer = server.ask("POST", "/refreshes", json={})
         click.echo(f"\n  POST {server.url}/refreshes\n  {answer.status_code} {answer.reason_phrase}")
@@ -402,6 +403,14 @@ def demonstrate(yes: bool) -> None:
         _show_contracts(server.get(answer.headers["Location"]))
     click.echo("\nThe second one has changed nothing: a refresh writes what differs.")
     click.echo("Look with `leaseway refresh status`; what it does is in `leaseway manifest show`.")
+
+
+def _enable(database: "Database", server: Remote, stack: "Stack") -> None:
+    """Enable refreshes; where they are, the package to go back to is somebody's choice."""
+    from chalicelib.pipelines.refresh import registry
+
+    if not registry.switch(database)["enabled"]:
+        server.ask("PUT", "/internal/refresh", json={"rollback": _deployed(stack)})
 
 
 def _spare_others(database: "Database") -> None:

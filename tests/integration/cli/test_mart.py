@@ -2,6 +2,7 @@
 
 import json
 from importlib import resources
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -36,7 +37,7 @@ def test_a_manifest_that_is_not_the_demos_stays_unless_its_operator_says_otherwi
     add_connection(database, "nyc", "LEASEWAY_SECRET_NYC")
     for connection in ("mart", refreshing.CONNECTION):
         add_connection(database, connection, "LEASEWAY_SECRET_MART")
-    for source in ("flights", "airlines"):
+    for source in ("flights", refreshing.SOURCE):
         register_source(database, source, "nyc", "nyc.flights", None)
     refreshing._spare_others(database)  # there is none yet
 
@@ -46,3 +47,15 @@ def test_a_manifest_that_is_not_the_demos_stays_unless_its_operator_says_otherwi
 
     registry.register(database, Manifest.parse(content))
     refreshing._spare_others(database)
+
+
+def test_the_package_to_go_back_to_stays_where_somebody_has_named_one(database, monkeypatch):
+    asked = []
+    monkeypatch.setattr(refreshing, "_deployed", lambda stack: "cd" * 32)
+    server = SimpleNamespace(ask=lambda *what, json: asked.append((*what, json)))
+    refreshing._enable(database, server, None)
+    assert asked == [("PUT", "/internal/refresh", {"rollback": "cd" * 32})]
+
+    registry.enable(database, "ab" * 32)
+    refreshing._enable(database, server, None)
+    assert len(asked) == 1
