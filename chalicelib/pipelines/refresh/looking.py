@@ -1,7 +1,7 @@
 """A contract looked at before it is registered: its source and its target are reached, and nothing is changed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from chalicelib.codes import sentence
 from chalicelib.datasets import registry as datasets
@@ -14,7 +14,7 @@ from chalicelib.pipelines.addresses import address
 
 from . import registry
 from .manifest import Contract, Manifest
-from .target import SQL, TargetError, blaming_target, column_faults
+from .target import SQL, TargetError, blaming_target, column_faults, identity
 
 
 def look(db: Database, contract: Contract) -> Iterator[str]:
@@ -23,12 +23,15 @@ def look(db: Database, contract: Contract) -> Iterator[str]:
     target = datasets.connection(db, contract.target.connection)
     assert source is not None  # they were looked up when the sources were pinned
     assert target is not None
+    identities: list[str | None] = []
     for findings in (_source(db, contract, source), _target(contract, target)):
         try:
-            yield from findings
+            identities.append((yield from findings))
         except (PermanentFailure, SourceError, TargetError) as error:
             said = ", ".join(f"{name} {value}" for name, value in error.details.items())
             yield f"{sentence(error.code)} [{error.code}{f': {said}' if said else ''}]"
+    if len(identities) == 2 and identities[0] == identities[1]:
+        yield f"{sentence('target_is_source')} [target_is_source: relation {contract.target.table}]"
 
 
 def highest_fence(db: Database) -> int:
@@ -47,21 +50,23 @@ def highest_fence(db: Database) -> int:
     return max(fences)
 
 
-def _source(db: Database, contract: Contract, source: Row) -> Iterator[str]:
+def _source(db: Database, contract: Contract, source: Row) -> Generator[str, None, str | None]:
     connection = datasets.connection(db, source["connection"])
     assert connection is not None  # a foreign key holds it
     columns = [Column(column.name, column.type, column.source_name or column.name) for column in contract.columns]
     relation = Relation(address(connection), source["relation"], source["query"], columns, name=source["name"])
-    with snapshot(relation):
+    with snapshot(relation) as records:
         yield from ()
+        return records.identity()
 
 
-def _target(contract: Contract, connection: Row) -> Iterator[str]:
+def _target(contract: Contract, connection: Row) -> Generator[str, None, str | None]:
     table = contract.target.table
     with blaming_target(table), reach(address(connection)) as reached:
         reached.patience = SILENCE
         for column in column_faults(reached, contract):
             yield f"{table}.{column} has a type that doesn't take what the contract declares."
+        found_there = identity(reached, table)
         replaces = contract.mode == "replace"
         found = reached.execute(SQL.look_at_target, {"table": table, "replaces": replaces}).fetchone()
         assert found is not None
@@ -75,3 +80,4 @@ def _target(contract: Contract, connection: Row) -> Iterator[str]:
         key = {"table": table, "key": sorted(contract.key)}
         if reached.execute(SQL.find_unique_key, key).fetchone() != (True,):
             yield f"{table} has no unique index on the contract's key: without one every merge reads all of it."
+        return found_there

@@ -229,6 +229,8 @@ class _Refresh:
             if pause is not None:
                 raise NoSlot(pause)
             with snapshot(relation) as records:
+                if records.identity() == target.identity:
+                    raise ContractFailed("target_is_source", {"relation": contract.target.table})
                 if contract.chunk_rows is None:
                     target.begin_staging()
                     target.stage(self._counted(records))

@@ -128,6 +128,15 @@ def column_faults(connection: psycopg.Connection, contract: Contract) -> Iterato
             yield column.name
 
 
+def identity(connection: psycopg.Connection, table: str) -> str:
+    """Which table it is, on which server, where it is known to be there; TargetError where it is a view."""
+    found = connection.execute(SOURCE.find_identity, {"relation": table}).fetchone()
+    assert found is not None
+    if found[1]:
+        raise TargetError("target_is_view", {"relation": table})
+    return str(found[0])
+
+
 class Target:
     """The target of one contract, for one claim."""
 
@@ -152,6 +161,7 @@ class Target:
         self._names = [column.name for column in contract.columns]
         self._fence = {"target": self._table, "fence": fence}
         self._beat = beat
+        self.identity: str | None = None
         with self._blaming():
             self._connection = reach(dsn)
         self._connection.patience = SILENCE
@@ -164,7 +174,7 @@ class Target:
         self._connection.close()
 
     def take(self) -> tuple[int, dict[str, Any] | None]:
-        """Take the fence, and see that the table has the contract's columns.
+        """Take the fence, and see that it is a table and has the contract's columns.
 
         Gives the fence that stands there now (a newer one means that we are stale), and what was last applied.
         """
@@ -173,6 +183,7 @@ class Target:
                 self._connection.execute(SQL.make_fence_table)
             for name in column_faults(self._connection, self._contract):
                 raise TargetError("target_changed", {"relation": self._table, "column": name})
+            self.identity = identity(self._connection, self._table)
             fence, applied = self._one(SQL.take_fence, **self._fence)
         return fence, applied
 

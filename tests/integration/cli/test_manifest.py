@@ -112,12 +112,22 @@ def test_without_any_the_list_says_how_to_register_one(run, database):
         ("alter table mart.trees drop constraint trees_pkey", "no unique index on the contract's key"),
         ("alter table mart.trees alter id type text", "mart.trees.id has a type"),
         ("drop table mart.trees", "target_changed"),
+        (
+            "alter table mart.trees rename to plants; create view mart.trees as select * from mart.plants;"
+            " grant all on mart.trees to leaseway_app",
+            "The target is a view",
+        ),
         ("revoke select on mart.source from leaseway_app", "source_denied: sqlstate 42501, relation trees"),
     ],
 )
 def test_everything_that_it_names_is_looked_at_from_here(run, mart, file, change, said):
     mart.execute(change)
     assert said in run("manifest", "check", file, code=0 if said.startswith("Nothing") else 1)
+
+
+def test_a_target_that_is_its_own_source_by_another_connection_is_a_finding(run, mart, database, file):
+    registry.register_source(database, "trees", "src", "mart.trees", None)
+    assert "target_is_source: relation mart.trees" in run("manifest", "check", file, code=1)
 
 
 def test_after_a_restore_the_fences_of_the_targets_are_known(run, mart, database, file, monkeypatch):

@@ -1,10 +1,15 @@
-"""Debian's PostgreSQL 15, primary and standby, as the source: the same files, and a standby's own kind of conflict."""
+"""Debian's PostgreSQL 15, primary and standby, as the source: the same files, and a standby's own kind of conflict.
+
+And as a refresh's target, for it has what our own server hasn't: citext.
+"""
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from chalicelib.exports import Column, Relation, SourceError
 from chalicelib.pipelines.export.resumable import PASSING
+from chalicelib.pipelines.refresh.manifest import Manifest
+from chalicelib.pipelines.refresh.target import Target
 
 from .test_records import files_of, quiet
 
@@ -117,3 +122,32 @@ def test_a_bad_record_is_found_on_a_standby(old_source, debian, tmp_path):
         files_of(Relation(dsn, None, "select g as n, (1 / g)::text as t from open.t", COLUMNS[:2]), tmp_path)
 
     assert (raised.value.details["record"], raised.value.details["column"]) == (10, "t")
+
+
+@pytest.mark.parametrize(
+    ("type_", "there", "comes", "key"),
+    [("text", "abc", b"ABC", ["id"]), ("text", "abc", b"ABC", ["id", "facts"]), ("text[]", "{abc}", b"{ABC}", ["id"])],
+)
+def test_a_refresh_updates_what_the_targets_citext_calls_equal(old_source, type_, there, comes, key):
+    old_source.run("create extension citext")
+    old_source.run(f"create schema leaseway authorization {old_source.name}")
+    old_source.run(f"create table open.trees (id int primary key, facts {type_.replace('text', 'citext')})")
+    old_source.run(f"grant all on open.trees to {old_source.name}")
+    old_source.run(f"insert into open.trees values (7, '{there}'), (8, '{there}')")
+    columns = [{"name": "id", "type": "integer"}, {"name": "facts", "type": type_}]
+    contract = {"name": "trees", "source": "trees", "target": {"connection": "mart", "table": "open.trees"}}
+    [parsed] = Manifest.parse({"contracts": [contract | {"columns": columns, "key": key}]}).contracts
+    target = Target(old_source.dsn, parsed, 1, f"refresh_{'0' * 32}_0", lambda: None)
+
+    target.take()
+    target.begin_staging()
+    target.stage([[b"7\t%b\n" % comes, b"8\t%b\n" % there.encode()]])
+    with target.merging():
+        target.check(0, None, None)
+        counts = target.merge()
+        target.settle({})
+        target.commit(10)
+    target.close()
+
+    assert counts == {"inserted": 0, "updated": 1, "deleted": 0}
+    assert old_source.run("select facts::text from open.trees order by id").fetchall() == [(comes.decode(),), (there,)]

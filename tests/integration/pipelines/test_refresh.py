@@ -7,12 +7,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from chalicelib.datasets import Invalid
 from chalicelib.datasets import registry as datasets
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import LeaseLost, Refusal
 from chalicelib.exports import relation
 from chalicelib.pipelines.export.slots import take
 from chalicelib.pipelines.refresh import registry, steps, target
+from chalicelib.pipelines.refresh.manifest import Manifest
 from chalicelib.pipelines.refresh.target import Target, drop_staging
 
 from .conftest import CLOSED, Killed
@@ -172,18 +174,12 @@ def test_intervals_and_arrays_become_what_they_are_at_the_source(team, type_, fi
         ("interval", "interval", "interval", "30 days", "1 mon"),
         ("interval[]", "interval[]", "interval[]", '{"30 days"}', '{"1 mon"}'),
         ("json", "jsonb", "jsonb", '{"a": 1.0}', '{"a": 1.00}'),
-        ("text", "text", "citext", "abc", "ABC"),
-        ("text[]", "text[]", "citext[]", "{abc}", "{ABC}"),
     ],
 )
 @pytest.mark.parametrize("key", [["id"], ["id", "facts"]])
 def test_what_only_is_written_differently_is_updated(team, type_, source, target_, first, later, key):
     if "facts" in key and type_.endswith(("json", "[]")):
         pytest.skip("the key can't hold it")
-    if "citext" in target_:
-        if not team.admin.execute("select from pg_available_extensions where name = 'citext'").fetchone():
-            pytest.skip("this server has no citext")
-        team.admin.execute("create extension if not exists citext")
     team.admin.execute(f"alter table src.trees add facts {source}; alter table mart.trees add facts {target_}")
     team.admin.execute("update src.trees set facts = %s", [first])
     team.register({"columns": [*CONTRACT["columns"], {"name": "facts", "type": type_}], "key": key})
@@ -411,6 +407,12 @@ def test_a_source_whose_slots_are_taken_is_waited_for(team, dsn):
         ("drop schema leaseway", "target_changed", {"relation": "mart.trees", "sqlstate": "3F000"}),
         ("revoke insert on mart.trees from leaseway_app", "target_denied", {}),
         (
+            "alter table mart.trees rename to plants; create view mart.trees as select * from mart.plants;"
+            " grant all on mart.trees to leaseway_app",
+            "target_is_view",
+            {"relation": "mart.trees"},
+        ),
+        (
             "alter table mart.trees add check (id < 50)",
             "target_refused",
             {"relation": "mart.trees", "sqlstate": "23514"},
@@ -444,6 +446,18 @@ def test_whatever_stands_in_the_way_is_named_and_the_rest_goes_on(team, change, 
     }
     assert len(team.target("mart.parks")) == (100 if alone else 0)
     assert team.target("mart.roads") == []
+
+
+@pytest.mark.parametrize("chunk", [{}, {"chunk_rows": 10}])
+def test_a_target_that_is_its_own_source_by_another_connection_is_left_as_it_was(team, chunk):
+    datasets.register_source(team.db, "trees", "src", "mart.trees", None)
+    team.register({"columns": [{"name": "id", "type": "integer"}, {"name": "species", "type": "text"}]} | chunk)
+    team.admin.execute("insert into mart.trees values (1, 'oak')")
+
+    audit = team.audits(team.run().id)["trees"]
+
+    assert (audit["code"], audit["details"]) == ("target_is_source", {"relation": "mart.trees"})
+    assert team.history() == [("INSERT", 1)]
 
 
 @pytest.mark.parametrize("error", [OverflowError(PLANTED), psycopg.errors.UntranslatableCharacter(PLANTED)])
@@ -518,6 +532,32 @@ def test_while_the_targets_server_is_silent_the_lease_is_kept(team, monkeypatch)
     assert team.run().status == "succeeded"
     locking.close()
     assert beats
+
+
+def test_what_a_manifest_names_must_be_there_and_be_what_it_is_taken_for(team):
+    described = {"key": "k", "bytes": 1, "sha256": "x", "records": 1, "dialect": {}, "columns": []}
+    datasets.register_file(team.db, "file", described)
+    with pytest.raises(Invalid) as invalid:
+        team.register(
+            other("a", source="nothing"),
+            other("b", source_revision=7),
+            other("c", source="file"),
+            other("d") | {"target": {"connection": "nothing", "table": "mart.d"}},
+            other("e") | {"target": {"connection": "src", "table": "mart.e"}},
+        )
+    for (field, detail), (wanted, said) in zip(
+        invalid.value.faults,
+        (
+            ("contracts[0].source", "isn't registered: "),
+            ("contracts[1].source", "isn't registered in revision 7"),
+            ("contracts[2].source", "is no table or query"),
+            ("contracts[3].target.connection", "isn't known"),
+            ("contracts[4].target.connection", "is one that sources are read by"),
+        ),
+        strict=True,
+    ):
+        assert (field, detail[: len(said)]) == (wanted, said)
+    assert registry.manifests(team.db) == []
 
 
 def test_two_manifests_at_the_same_instant_are_two_versions(team):
@@ -720,29 +760,33 @@ def test_a_contract_that_comes_late_in_an_invocation_is_left_to_the_next_one(tea
 # Stopping
 
 
-def test_a_cancelled_refresh_stops_before_its_next_contract(team, monkeypatch):
+@pytest.mark.parametrize("code", ["cancelled", "deadline_exceeded"])
+def test_a_refresh_that_is_cancelled_or_past_its_deadline_stops_before_its_next_contract(team, monkeypatch, code):
     make(team, "parks")
     team.register({}, other("parks", depends_on=["trees"]))
     real = registry.add_audit
 
-    def cancelled(*arguments, **more):
+    def audited(*arguments, **more):
         real(*arguments, **more)
-        cancelling.append(arguments)
+        ending.append(arguments)
 
-    cancelling: list = []
-    monkeypatch.setattr(registry, "add_audit", cancelled)
+    ending: list = []
+    monkeypatch.setattr(registry, "add_audit", audited)
     beat = steps._Refresh._at_a_boundary
 
     def boundary(self):
-        if cancelling:
+        if ending and code == "cancelled":
             team.engine.cancel(job)
+        elif ending:
+            team.clock.advance("7 hours")
         beat(self)
 
     monkeypatch.setattr(steps._Refresh, "_at_a_boundary", boundary)
     job = team.refresh()
     team.office.work()
+    team.engine.recover()
 
-    assert team.engine.status(job).code == "cancelled"
+    assert team.engine.status(job).code == code
     assert outcomes(team, job) == {"trees": ("refreshed", None)}
     assert team.target("mart.parks") == []
 
@@ -779,6 +823,27 @@ def test_a_schedule_starts_it_as_the_newest_manifest_says(team):
     team.office.run(1)
     [done] = team.engine.jobs(pipeline="refresh")
     assert (done.status, done.subject) == ("succeeded", {"manifest": 2})
+
+
+def test_how_fresh_a_target_is_is_known_of_those_that_were_refreshed(team):
+    make(team, "parks")
+    assert team.register({}, other("parks", source="trees")) == 1
+    team.admin.execute("drop table mart.parks")
+    job = team.run().id
+
+    found = {
+        contract.name: (row["job_id"], row["outcome"], row["records"])
+        for contract, row in registry.targets(team.db, Manifest.parse(registry.manifest(team.db)["body"]))
+    }
+    assert found == {"trees": (job, "refreshed", 100), "parks": (job, "failed", None)}
+
+
+@pytest.mark.parametrize("digest", ["latest", "AB" * 32, "ab" * 31])
+def test_what_is_no_digest_names_no_package(digest):
+    registry.check_digest("ab" * 32)
+    with pytest.raises(Refusal) as refused:
+        registry.check_digest(digest)
+    assert (refused.value.code, refused.value.field) == ("unknown_package", "rollback")
 
 
 def test_its_record_and_audit_outlive_the_retention(team):
