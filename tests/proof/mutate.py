@@ -1,17 +1,16 @@
-"""Every statement of the engine with one condition, lock or arbiter less: a test must notice each, or say why not.
+"""The engine's SQL with one condition, lock, arbiter or constraint less: a test must notice each, or say why not.
 
-    python -m tests.proof.mutate                     all mutants, hours
-    python -m tests.proof.mutate --since main        those of the statements changed since a commit
-    python -m tests.proof.mutate --only claim_job    those of one statement
+    python -m tests.proof.mutate                     all mutants
+    python -m tests.proof.mutate --since main        those of the files changed since a branch left this one
+    python -m tests.proof.mutate --only claim_job    those of one statement, function, constraint or index
     python -m tests.proof.mutate --list              what they are
 
-A first run records which tests run which statement, so that a mutant meets only the tests that can notice it.
-Mutants that survive stand in `equivalent.txt` with the reason why nothing can tell them from the original.
+`noticed.txt` names the test that noticed each mutant last; it is tried first. A mutant that it doesn't notice meets the
+other tests that run its statement, the quickest first, and the file is written anew. Mutants that nothing can tell from
+the original stand in `equivalent.txt` with the reason.
 """
 
 import argparse
-import json
-import os
 import re
 import shutil
 import signal
@@ -19,81 +18,122 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import pytest
+
+from chalicelib.db import migrations
+from tests.proof.mutant import Mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 SQL = ROOT / "chalicelib" / "engine" / "sql"
-SCHEMA = ROOT / "chalicelib" / "schema" / "0001_engine.sql"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-TESTS = ["tests/integration/engine", "tests/proof/test_interleavings.py", "tests/proof/test_crash_points.py"]
-STATEFUL = "tests/proof/test_stateful.py"
+NOTICED = Path(__file__).with_name("noticed.txt")
+TESTS = [
+    "tests/integration/engine",
+    "tests/proof/test_schema.py",
+    "tests/proof/test_interleavings.py",
+    "tests/proof/test_crash_points.py",
+    "tests/proof/test_stateful.py",
+]
+REFUSES = "tests/proof/test_schema.py::test_the_schema_refuses[{}]"
 
 SKIP = re.compile(r"\s*\bskip locked\b")
 ARBITER = re.compile(r" where finished_at is null do nothing")
+LOCK = re.compile(r"\bfor (update|key share)( of \w+)?\b")
 INLINE = re.compile(
-    r"(?<=\s)(where|and) (?:(?!\b(?:and|or|for|order|returning|limit|do|then)\b)(?:\((?:[^()]|\([^()]*\))*\)|[^()]))+"
+    r"(?<=\s)(where|and) (?:(?!\b(?:and|or|for|order|returning|limit|do|then)\b)(?:\((?:[^()]|\([^()]*\))*\)|[^();]))+"
 )
 CONJUNCT = re.compile(r"^[ ]*(where|and|or)\b(.*)$")
+FUNCTION = re.compile(
+    r"create (?:or replace )?function (engine\.\w+)\(.*?(?:\$\$;|\nend;|\n    return [^;]*;(?=\n\n))", re.DOTALL
+)
+INDEX = re.compile(r"create unique index (\w+) on [^;]*;", re.DOTALL)
+CHECK = re.compile(r"\bconstraint (\w+) (?:check|unique)\b")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One statement, changed in one place."""
+    """A statement, a function, a CHECK or an index, changed in one place."""
 
-    statement: str
+    of: str
     line: int
     what: str
-    text: str
+    text: str  # the statement, or what makes the schema so
+    schema: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.statement}:{self.line} {self.what}"
+        return f"{self.of}:{self.line} {self.what}" if self.line else f"{self.of} {self.what}"
+
+    def met_by(self, test: str, statements: list[str]) -> bool:
+        """Whether a test that runs these statements may notice it."""
+        if test.startswith(REFUSES.split("[")[0]):
+            return test == REFUSES.format(self.of)
+        if not self.schema:
+            return self.of in statements
+        return self.what != "dropped" and not CALLED_BY[self.of].isdisjoint(statements)
 
 
-def mutants_of(path: Path) -> list[Mutant]:
-    """A statement's mutants, in the order of its lines."""
-    text = path.read_text(encoding="utf-8")
+def changes(text: str) -> Iterator[tuple[int, str, str]]:
+    """Each change of a text of SQL: the line, what is left out, the text without it."""
     lines = text.splitlines(keepends=True)
-    found: list[Mutant] = []
 
-    def add(number: int, what: str, changed: list[str]) -> None:
-        found.append(Mutant(path.stem, number + 1, what, "".join(changed)))
+    def changed(first: int, code: str, rest: int) -> str:
+        return "".join([*lines[:first], code + "\n", *lines[rest:]])
 
     for number, line in enumerate(lines):
         if line.lstrip().startswith("--"):
             continue
         code = line.rstrip("\n")
-        if match := CONJUNCT.match(code):
+        if ARBITER.search(code):
+            yield (
+                number + 1,
+                "without the arbiter's predicate",
+                changed(number, ARBITER.sub(" do nothing", code), number + 1),
+            )
+        elif match := CONJUNCT.match(code):
             last, tail = _condition(lines, number)
-            word = match.group(1)
-            condition = " ".join("".join(lines[number : last + 1]).split())[:70]
-            replacement = {"where": "where true", "and": "", "or": ""}[word]
-            add(number, f"without `{condition}`", [*lines[:number], f"{replacement}{tail}\n", *lines[last + 1 :]])
+            condition = " ".join("".join(lines[number : last + 1]).split())[:70].rstrip(";")
+            kept = "where true" if match.group(1) == "where" else ""
+            yield number + 1, f"without `{condition}`", changed(number, kept + tail, last + 1)
         else:
             for match in INLINE.finditer(code):
-                replacement = "where true " if match.group(1) == "where" else ""
-                changed = code[: match.start()] + replacement + code[match.end() :]
-                add(
-                    number,
-                    f"without `{match.group(0).strip()}`",
-                    [*lines[:number], changed + "\n", *lines[number + 1 :]],
-                )
-        for pattern, what in ((SKIP, "skip locked"), (ARBITER, "the arbiter's predicate")):
-            if pattern.search(code):
-                changed = pattern.sub(" do nothing" if pattern is ARBITER else "", code)
-                add(number, f"without {what}", [*lines[:number], changed + "\n", *lines[number + 1 :]])
-        if match := re.search(r"\bfor (update|key share)( of \w+)?\b", code):
-            changed = code[: match.start()] + code[match.end() :]
-            rest = lines[number + 1 :]
-            if rest and rest[0].strip().startswith("skip locked"):
-                rest = [rest[0].replace("skip locked", "", 1), *rest[1:]]
-            add(
-                number, f"without {match.group(0)}", [*lines[:number], changed.replace("skip locked", "") + "\n", *rest]
+                kept, (last, end) = "where true " if match.group(1) == "where" else "", (number, match.end())
+                if code[end:].startswith("("):  # closed on a later line
+                    last, tail = _closing(lines, number, end)
+                    end = len(lines[last].rstrip("\n")) - len(tail)
+                condition = code[match.start() : end] if last == number else code[match.start() :] + " ..."
+                less = code[: match.start()] + kept + lines[last].rstrip("\n")[end:]
+                yield number + 1, f"without `{condition.strip()}`", changed(number, less, last + 1)
+        if SKIP.search(code):
+            yield number + 1, "without skip locked", changed(number, SKIP.sub("", code), number + 1)
+        if match := LOCK.search(code):
+            less = SKIP.sub("", code[: match.start()] + code[match.end() :])
+            following = (
+                number + 2 if "".join(lines[number + 1 : number + 2]).strip().startswith("skip locked") else number + 1
             )
-    return found
+            rest = SKIP.sub("", lines[number + 1].rstrip("\n"), 1) if following == number + 2 else ""
+            yield (
+                number + 1,
+                f"without {match.group(0)}",
+                changed(number, f"{less}\n{rest}" if rest else less, following),
+            )
+
+
+def _closing(lines: list[str], number: int, begin: int) -> tuple[int, str]:
+    """The line on which the parenthesis closes that opens here, and what follows it."""
+    depth, last = 0, number
+    while True:
+        code = lines[last].rstrip("\n")
+        for position in range(begin if last == number else 0, len(code)):
+            depth += {"(": 1, ")": -1}.get(code[position], 0)
+            if depth == 0:
+                return last, code[position + 1 :]
+        last += 1
 
 
 def _condition(lines: list[str], number: int) -> tuple[int, str]:
@@ -103,7 +143,7 @@ def _condition(lines: list[str], number: int) -> tuple[int, str]:
         code = lines[last].split(" -- ")[0].rstrip("\n")
         for position, sign in enumerate(code):
             depth += {"(": 1, ")": -1}.get(sign, 0)
-            if depth < 0:
+            if depth < 0 or (depth == 0 and sign == ";"):
                 return last, code[position:]
         following = lines[last + 1] if last + 1 < len(lines) else ""
         words = following.split()
@@ -115,41 +155,90 @@ def _condition(lines: list[str], number: int) -> tuple[int, str]:
 STOPS = {"and", "or", "order", "limit", "for", "returning", "on", "select", "union", "from", "group", "set", "where"}
 
 
+def of_statements() -> Iterator[Mutant]:
+    """Those of the statements."""
+    for path in sorted(SQL.glob("*.sql")):
+        for line, what, text in changes(path.read_text(encoding="utf-8")):
+            yield Mutant(path.stem, line, what, text)
+
+
+def left_by_the_migrations(what: re.Pattern[str]) -> dict[str, str]:
+    """Name to text of what stands in the end."""
+    found: dict[str, str] = {}
+    for _, text in migrations():
+        found |= {match.group(1): match.group(0) for match in what.finditer(text)}
+        for gone in re.findall(r"drop constraint (\w+)", text):
+            found.pop(gone, None)
+    return found
+
+
+def of_the_schema() -> Iterator[Mutant]:
+    """Those of functions of the engine, CHECKs and unique indexes."""
+    functions, indexes, checks = map(left_by_the_migrations, (FUNCTION, INDEX, CHECK))
+    for name, text in sorted(functions.items()):
+        for line, what, less in changes(text.replace("create function", "create or replace function", 1)):
+            yield Mutant(name, line, what, less, schema=True)
+    for name, text in sorted(indexes.items()):
+        drop = f"drop index {re.search(r' on (\w+)', text).group(1)}.{name};"
+        yield Mutant(name, 0, "dropped", drop, schema=True)
+        for _, what, less in changes(text.replace(" where ", "\n where ").replace(" and ", "\n   and ")):
+            yield Mutant(name, 0, what, drop + less, schema=True)
+    for name in sorted(checks):
+        yield Mutant(name, 0, "dropped", DROP_CHECK.format(name), schema=True)
+
+
+DROP_CHECK = """
+do $$
+begin
+    execute (select format('alter table %s drop constraint {0}', conrelid::regclass)
+               from pg_constraint where conname = '{0}');
+end
+$$"""
+
+
+def called_by() -> dict[str, set[str]]:
+    """Function to the statements that come to it; the indexes are met where jobs are accepted and claimed."""
+    functions = left_by_the_migrations(FUNCTION)
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in SQL.glob("*.sql")}
+    found = {name: {each for each in texts if f"{name}(" in texts[each]} for name in functions}
+    for name in functions:
+        for other in functions:
+            if other != name and f"{name}(" in functions[other]:
+                found[name] |= found[other]
+    return found | {name: {"accept_job", "claim_job", "claim_next_job"} for name in left_by_the_migrations(INDEX)}
+
+
+CALLED_BY = called_by()
+
+
 def all_mutants() -> list[Mutant]:
-    """Those of every statement."""
-    return [mutant for path in sorted(SQL.glob("*.sql")) for mutant in mutants_of(path)]
+    """Every one."""
+    return [*of_statements(), *of_the_schema()]
 
 
-def equivalents() -> dict[str, str]:
-    """Mutant to the reason why it is none."""
-    known: dict[str, str] = {}
-    for line in EQUIVALENT.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            name, _, reason = line.partition("` = ")
-            name += "`"
-            known[name.strip()] = reason.strip()
-    return known
+def named(path: Path) -> dict[str, str]:
+    """A file of "mutant = what is to be said of it"."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return dict(line.rsplit(" = ", 1) for line in lines if line and not line.startswith("#"))
 
 
 def changed_since(base: str) -> set[str]:
-    """The statements that differ from a commit's."""
-    command = ["git", "diff", "--name-only", base, "--", str(SQL)]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    return {Path(name).stem for name in names}
+    """The statements that aren't as they were where this branch left another; all, where the schema isn't."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    files = git("diff", "--name-only", git("merge-base", base, "HEAD").strip(), "--", "chalicelib").split()
+    of = {Path(name).stem for name in files if name.startswith("chalicelib/engine/sql/")}
+    if any(name.startswith("chalicelib/schema/") for name in files):
+        of |= {mutant.of for mutant in of_the_schema()}
+    return of
 
 
-def pytest_run(tests: list[str], seconds: float, dsn: str, **variables: str) -> int:
-    """Run tests with a mutant installed; pytest's exit code, or 1 where they don't end."""
-    environment = {**os.environ, "DATABASE_URL": dsn, **variables}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.proof.mutant", "-p", "no:cacheprovider", *tests]
-    try:
-        return subprocess.run(command, cwd=ROOT, env=environment, timeout=seconds, capture_output=True).returncode
-    except subprocess.TimeoutExpired:
-        return 1
-
-
-def stands(text: str, connection: "psycopg.Connection[tuple[str]]") -> bool:
+def stands(mutant: Mutant, connection: "psycopg.Connection[tuple[str]]") -> bool:
     """Whether the server understands a statement: a mutant that it doesn't proves nothing about the tests."""
+    if mutant.schema:
+        return True  # it is installed, or the run ends
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
@@ -159,7 +248,7 @@ def stands(text: str, connection: "psycopg.Connection[tuple[str]]") -> bool:
 
     try:
         with connection.transaction(force_rollback=True):
-            connection.execute(f"prepare mutant as {re.sub(r'%[(](\w+)[)]s', number, text)}".replace("%%", "%"))
+            connection.execute(f"prepare mutant as {re.sub(r'%[(](\w+)[)]s', number, mutant.text)}".replace("%%", "%"))
             connection.execute("deallocate mutant")
     except psycopg.errors.SyntaxError:
         return False
@@ -168,46 +257,28 @@ def stands(text: str, connection: "psycopg.Connection[tuple[str]]") -> bool:
     return True
 
 
-def who_runs_what(dsn: str, tests: list[str]) -> dict[str, list[str]]:
-    """Statement to the tests that run it, quickest first."""
-    with tempfile.TemporaryDirectory(prefix="leaseway-mutants-") as folder:
-        record = Path(folder) / "record.json"
-        if code := pytest_run(tests, 3600, dsn, LEASEWAY_RECORD=str(record)):
-            raise SystemExit(f"the tests fail without any mutant (pytest's exit code is {code})")
-        found: dict[str, list[str]] = json.loads(record.read_text(encoding="utf-8"))
-        return found
-
-
-def survives(mutant: Mutant, tests: list[str], dsn: str) -> bool:
-    """Whether no test notices the mutant."""
-    with tempfile.NamedTemporaryFile("w", suffix=".sql", encoding="utf-8") as file:
-        file.write(mutant.text)
-        file.flush()
-        installed = {"LEASEWAY_MUTANT": f"{mutant.statement}={file.name}"}
-        # The quick ones first; most mutants don't get beyond them.
-        for some in (tests[:12], tests[12:], [STATEFUL]):
-            if some and pytest_run(some, 900, dsn, **installed) != 0:
-                return False
-    return True
-
-
 def main() -> int:
     """Run the mutants; 1 when one survives that the list doesn't know."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--since")
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--since", help="a branch or a commit")
+    parser.add_argument("--only", nargs="*", help="of these statements, functions, CHECKs or indexes")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="the engine's own tests alone")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--seconds", type=int, default=120, help="of tests that a mutant meets at most")
     options = parser.parse_args()
-    wanted = all_mutants()
+    every = all_mutants()
+    names = [mutant.name for mutant in every]
+    known = named(EQUIVALENT)
+    if gone := known.keys() - set(names):
+        raise SystemExit(f"{EQUIVALENT.name} names mutants that are no more: {sorted(gone)}")
+    if len(set(names)) < len(names):
+        raise SystemExit(f"two mutants have one name: {sorted({name for name in names if names.count(name) > 1})}")
+    wanted = every
     if options.since:
         changed = changed_since(options.since)
-        wanted = [mutant for mutant in wanted if mutant.statement in changed]
+        wanted = [mutant for mutant in every if mutant.of in changed]
     if options.only:
-        wanted = [mutant for mutant in wanted if mutant.statement in options.only]
-    known = equivalents()
-    if gone := known.keys() - {mutant.name for mutant in all_mutants()}:
-        raise SystemExit(f"equivalent.txt names mutants that are no more: {sorted(gone)}")
+        wanted = [mutant for mutant in wanted if mutant.of in options.only]
     if options.list:
         for mutant in wanted:
             print(mutant.name, f"= {known[mutant.name]}" if mutant.name in known else "")
@@ -216,37 +287,46 @@ def main() -> int:
     if not wanted:
         print("mutants        no statement has changed")
         return 0
-    return _run(wanted, len(known), TESTS[:1] if options.quick else TESTS)
+    noticed, found = named(NOTICED), dict[str, str]()
+    began = time.monotonic()
+    try:
+        code = run(wanted, noticed, found, options.jobs, options.seconds)
+    finally:
+        lines = [f"{name} = {test}" for name in names if (test := (noticed | found).get(name))]
+        NOTICED.write_text("\n".join([HEADER, *lines, ""]), encoding="utf-8")
+    if code:
+        return code
+    survivors = [mutant.name for mutant in wanted if mutant.name not in found]
+    print(*[f"SURVIVED {name}" for name in survivors], sep="\n")
+    print(
+        f"mutants        {len(wanted)} run, {len(found)} noticed, {len(survivors)} survived,"
+        f" {len(known)} known as equivalent, {time.monotonic() - began:.0f} s"
+    )
+    return 1 if survivors else 0
 
 
-def _run(wanted: list[Mutant], known: int, tests: list[str]) -> int:
+HEADER = "# Each mutant, and the test that noticed it last; written by mutate.py."
+
+
+def run(wanted: list[Mutant], noticed: dict[str, str], found: dict[str, str], jobs: int, seconds: int) -> int:
+    """Find for each mutant the test that notices it; pytest's exit code."""
     from localstack.postgresql import PostgreSQL
 
     # Ended from outside it stops its server, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="leaseway-mutants-"))
     folder.chmod(0o755)
     server = PostgreSQL(folder, durable=False)
-    survivors = []
     try:
         dsn = server.start()
         with psycopg.connect(dsn, autocommit=True) as connection:
-            if nonsense := [mutant.name for mutant in wanted if not stands(mutant.text, connection)]:
+            if nonsense := [mutant.name for mutant in wanted if not stands(mutant, connection)]:
                 raise SystemExit(f"these are no SQL, so that failing proves nothing: {nonsense}")
-        runs = who_runs_what(dsn, tests)
-        for number, mutant in enumerate(wanted, 1):
-            survived = survives(mutant, runs.get(mutant.statement, []), dsn)
-            survivors += [mutant.name] if survived else []
-            print(f"{number}/{len(wanted)} {'SURVIVED' if survived else 'noticed '} {mutant.name}", flush=True)
+        plugin = Mutants(dsn, wanted, noticed, found, jobs, seconds)
+        return int(pytest.main(["-s", "-p", "no:cacheprovider", *TESTS], plugins=[plugin]))
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    print(
-        f"mutants        {len(wanted)} run, {len(wanted) - len(survivors)} noticed, {len(survivors)} survived,"
-        f" {known} known as equivalent, {time.monotonic() - began:.0f} s"
-    )
-    return 1 if survivors else 0
 
 
 if __name__ == "__main__":

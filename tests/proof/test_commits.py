@@ -327,6 +327,7 @@ def test_two_writers_of_one_entry_a_publication_and_cleanup(office, figures):
         require(replies["publication"] in ("finished", "waiting"), "the publication:", replies)
         if replies["publication"] == "finished":
             require(office.current() is not None, "the publication was lost")
+            consistent(office)
         if office.until_quiet():
             consistent(office)
             require(office.current() is not None, "the publication was lost")

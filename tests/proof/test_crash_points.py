@@ -92,7 +92,7 @@ def a_long_way(life: Life) -> None:
     """Waits, an outage, an attempt that fails, a hand-over."""
     toy.behaviour.update(
         LOAD=once(lambda leased: Wait(20, "export"), raises(Outage("source_unreachable"))),
-        DRIVE=once(raises(ValueError())),
+        DRIVE=once(raises(ValueError(PRIVATE))),
         UNLOAD=once(lambda leased: (setattr(leased, "_until", lambda: 1.0), Advance())[1]),
     )
     life.accept("tour", "a")

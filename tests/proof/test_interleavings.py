@@ -1,5 +1,6 @@
 """Two at one row: every order of their statements and COMMITs ends well, and nobody waits for ever."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 
 from chalicelib.db import Database
-from chalicelib.engine import Accepted, Cadence, Engine, Leased, LeaseLost, Outcome, SubjectBusy, keeping
+from chalicelib.engine import Accepted, Cadence, Cancelled, Engine, Leased, LeaseLost, Outcome, SubjectBusy, keeping
 from chalicelib.engine.model import Counts
 from tests import toy
 from tests.proof.conftest import LONG
@@ -457,9 +458,50 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
 }
 
 
+def only_known_errors(scene: Scene, replies: list[Any]) -> None:
+    """Of three at once each is told that it is done, or that it has lost."""
+    for reply in replies:
+        known = not isinstance(reply, BaseException) or isinstance(reply, LeaseLost | Cancelled | SubjectBusy)
+        require(known, "an answer nobody expects:", repr(reply))
+    everybody_has_a_job(scene, replies)
+
+
+OWNERS = [finish, finish_in_a_transaction, fail, heartbeat, note, save, advance, wait, retry, hold]
+THREE: list[tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], list[Callable[[Scene], Act]]]] = [
+    (Scene.accept, [claim, claim_any], [claim, claim_any, accept(), recall, cancel, recover, relay]),
+    (overdue, [claim, recover], [claim_any, accept(), recall, cancel, recover, relay]),
+    (expired, [recover, recover_and_claim], [claim, accept(), cancel, recover, relay]),
+    (Scene.owned, OWNERS, [accept(), recall, cancel, recover, recover_and_claim, discard, relay, time_passes]),
+    (Scene.ahead, OWNERS, [get_in_line, cancel, cancel_the_next, claim_the_next, claim_any, recover, time_passes]),
+    (paused, [resume], [claim, accept(), cancel, recover, relay]),
+    (Scene.failed, [requeue], [requeue, accept(), recall, catch_up]),
+]
+"""What there is before, who acts, and who two of may act beside it."""
+
+
+def triples(number: int) -> list[tuple[Callable[[Scene], None], list[Callable[[Scene], Act]]]]:
+    """So many of them, the same ones each time."""
+    draw = random.Random(11)
+    found = []
+    for _ in range(number):
+        before, first, others = draw.choice(THREE)
+        found.append((before, [draw.choice(first), *draw.sample(others, 2)]))
+    return found
+
+
 def orders_of(world: World, pair: str, most: int = MOST) -> int:
     """Run a pair through its orders; how many they were."""
-    before, acts, judge = PAIRS[pair]
+    return orders(world, *PAIRS[pair], most)
+
+
+def orders(
+    world: World,
+    before: Callable[[Scene], None],
+    acts: list[Callable[[Scene], Act]],
+    judge: Callable[[Scene, list[Any]], None],
+    most: int,
+) -> int:
+    """Run acts through their orders; how many they were."""
     scene = Scene(world)
 
     def prepare() -> dict[str, Callable[[Database], Any]]:
@@ -505,3 +547,10 @@ def orders_of(world: World, pair: str, most: int = MOST) -> int:
 def test_every_order_ends_well(world, figures, pair):
     figures["orders"] = orders_of(world, pair)
     figures["pairs"] = 1
+
+
+@pytest.mark.parametrize("number", range(1000 if LONG else 15))
+def test_three_at_once_end_well(world, figures, number):
+    before, acts = triples(number + 1)[-1]
+    figures["orders"] = orders(world, before, acts, only_known_errors, 500 if LONG else 15)
+    figures["triples"] = 1

@@ -518,8 +518,9 @@ class Machine(RuleBasedStateMachine):
     def restored(self, above):
         self.armed = None
         following = self.engine.restored(above)
-        require(following > max(above, self.watch.last.fence), "a fence that was given may come again (invariant 4)")
+        highest = max(above, self.watch.last.fence)
         self.look()
+        require(following > highest, "a fence that was given may come again (invariant 4)")
 
     def teardown(self) -> None:
         """Left alone, everything ends."""

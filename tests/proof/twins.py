@@ -1,18 +1,22 @@
 """Engines that are broken on purpose, one promise each: the proof must catch every one, or it proves nothing."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
-from chalicelib.engine import Refusal, keeping, worker
+from chalicelib.datasets import registry
+from chalicelib.engine import LedgerRow, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
+from chalicelib.pipelines import entries
+from chalicelib.pipelines.publication import steps as publication_steps
+from tests.proof.mutate import FUNCTION, left_by_the_migrations
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,8 @@ class Twin:
     """What is broken, the invariant of docs/invariants.md it breaks, and the check that catches it."""
 
     breaks: str
-    caught_by: str  # "stateful", or the name of an interleaved pair or of a story with crash points
+    caught_by: str  # "stateful", or the name of an interleaved pair, of a story with crash points or of two commits
+    says: str  # the check's words, or the constraint's name
     statements: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     schema: tuple[str, str] | None = None  # (break, mend)
     python: Callable[[pytest.MonkeyPatch], None] | None = None
@@ -50,19 +55,19 @@ ALIVE = "   and locked_until > engine.clock()\n"
 COUNTED = "attempts     = job.attempts + (job.state = 'REQUESTED')::int"
 UNCOUNTED = "attempts     = job.attempts"
 
-ORDER_KEY = Path("chalicelib/schema/0006_order_key.sql").read_text()
+FUNCTIONS = left_by_the_migrations(FUNCTION)
 
 
 def function(name: str, old: str = "", new: str = "") -> str:
-    """A function of the migration, broken or as it is."""
-    text = (
-        "create or replace function engine."
-        + ORDER_KEY.split(f"create function engine.{name}")[1].split("$$;")[0]
-        + "$$"
-    )
-    text = text.replace("function engine.", f"function engine.{name}", 1)
+    """A function of the engine, broken or as it is."""
+    text = FUNCTIONS[f"engine.{name}"].replace("create function", "create or replace function", 1)
     assert old in text, f"{name} has no {old!r} any more: the twin is to be written anew"
     return text.replace(old, new)
+
+
+def broken(name: str, old: str, new: str) -> tuple[str, str]:
+    """How a function of the engine is broken, and mended."""
+    return function(name, old, new), function(name)
 
 
 NEXT_CLAIM = "create or replace function engine.next_claim() returns bigint language sql volatile return {}"
@@ -102,31 +107,94 @@ def a_lost_ask_is_not_repeated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Surroundings, "insist", lambda self, attempt, arrived=lambda: None: attempt())
 
 
+def an_exception_s_text_among_the_details(patch: pytest.MonkeyPatch) -> None:
+    again = worker._again
+
+    def telling(leased: Leased[Any], code: str, details: dict[str, Any]) -> Any:
+        return again(leased, code, details | {"said": str(sys.exception())})
+
+    patch.setattr(worker, "_again", telling)
+
+
+def a_catalogue_that_is_not_read_back(patch: pytest.MonkeyPatch) -> None:
+    def replace_entry(job: Leased[Any], tx: Any, graph: str, ntriples: bytes, triples: int, newest: int) -> bool:
+        entries.graph_store().replace(graph, ntriples, job.claim_id, newest)
+        return True
+
+    patch.setattr(publication_steps, "replace_entry", replace_entry)
+
+
+def a_catalogue_without_the_dataset_s_lock(patch: pytest.MonkeyPatch) -> None:
+    text = registry.SQL.lock_dataset
+    assert "for no key update" in text, "lock_dataset locks otherwise: the twin is to be written anew"
+    patch.setitem(registry.SQL._texts, "lock_dataset", text.replace("for no key update", ""))
+
+
+def cleanup_that_takes_what_is_kept(patch: pytest.MonkeyPatch) -> None:
+    clean_up = keeping.clean_up
+
+    def greedy(around: Surroundings, removers: Any, counts: Any) -> None:
+        columns = "id, job_id, claim_id, kind, locator, tries"
+        for row in around.db.run(f"select {columns} from engine.ledger where status = 'kept'"):
+            worker.load(removers[row["kind"]])(LedgerRow(**row))
+        clean_up(around, removers, counts)
+
+    patch.setattr(keeping, "clean_up", greedy)
+
+
 TWINS = {
-    "heartbeat without fence": Twin("3", "stateful", {"extend_lease": [(FENCE, "")]}),
-    "heartbeat after the lease's end": Twin("3", "stateful", {"extend_lease": [(ALIVE, "")]}),
-    "finish without fence": Twin("3", "stateful", {"finish_job": [("and claim_id = %(claim_id)s", "")]}),
-    "checkpoint without fence": Twin("3", "stateful", {"save_checkpoint": [(FENCE, "")]}),
-    "failure without fence": Twin("3", "stateful", {"fail_job": [("and claim_id = %(claim_id)s", "")]}),
-    "ledger without FOR KEY SHARE": Twin("3", "ledger / recover", {"note_in_ledger": [("for key share", "")]}),
-    "a finish that doesn't hold its job": Twin("3", "hold / recover", {"hold_job": [("for key share", "")]}),
+    "heartbeat without fence": Twin(
+        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(FENCE, "")]}
+    ),
+    "heartbeat after the lease's end": Twin(
+        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(ALIVE, "")]}
+    ),
+    "finish without fence": Twin(
+        "3", "stateful", "finished_keeps_its_fence", {"finish_job": [("and claim_id = %(claim_id)s", "")]}
+    ),
+    "checkpoint without fence": Twin(
+        "3", "stateful", "a stale owner that does save hears nothing of it", {"save_checkpoint": [(FENCE, "")]}
+    ),
+    "failure without fence": Twin(
+        "3",
+        "stateful",
+        "a stale owner that does fail hears nothing of it",
+        {"fail_job": [("and claim_id = %(claim_id)s", "")]},
+    ),
+    "ledger without FOR KEY SHARE": Twin(
+        "3", "ledger / recover", "the ledger isn't as its job's end is:", {"note_in_ledger": [("for key share", "")]}
+    ),
+    "a finish that doesn't hold its job": Twin(
+        "3", "hold / recover", "it was taken away while it was held:", {"hold_job": [("for key share", "")]}
+    ),
     "a claim that waits for no lock": Twin(
-        "2, 3", "claim / claim", {"claim_job": [("for update of job\n      skip locked", "")]}
+        "2, 3",
+        "claim / claim",
+        "a newer owner has an older fence (invariant 4):",
+        {"claim_job": [("for update of job\n      skip locked", "")]},
     ),
     "fences that come again": Twin(
         "4",
-        "stateful",
+        "a_failure",
+        "a fence was given twice (invariant 4):",
         schema=(
             NEXT_CLAIM.format("(select coalesce(max(claim_id), 0) + 1 from engine.job)"),
             NEXT_CLAIM.format("nextval('engine.claim_id')"),
         ),
     ),
-    "asks named after the invocation": Twin("5", "stateful", python=asks_named_after_the_invocation),
-    "a lost reply taken for a lost lease": Twin("5", "a_publication", python=a_lost_reply_is_a_lost_lease),
-    "a lost ask that is not repeated": Twin("5", "a_publication", python=a_lost_ask_is_not_repeated),
+    "asks named after the invocation": Twin(
+        "5", "stateful", "two invocations share a claim (invariant 5):", python=asks_named_after_the_invocation
+    ),
+    "a lost reply taken for a lost lease": Twin(
+        "5", "a_publication", "a lost message was taken for a lost lease", python=a_lost_reply_is_a_lost_lease
+    ),
+    "a lost ask that is not repeated": Twin(
+        "5", "a_publication", "a claim whose reply was lost has cost an attempt", python=a_lost_ask_is_not_repeated
+    ),
     "an attempt counted at its end": Twin(
         "6",
         "a_lost_worker",
+        "an attempt was not counted at its claim:",
         {
             "claim_job": [(COUNTED, UNCOUNTED)],
             "claim_next_job": [(COUNTED, UNCOUNTED)],
@@ -136,39 +204,59 @@ TWINS = {
     "recovery without a cap on attempts": Twin(
         "6",
         "a_lost_worker",
+        "recovery gave up on a row",
         {"recover_job": [("when claim_id is not null and attempts >= 3       then 'attempts_exhausted'", "")]},
     ),
     "recovery that overlooks lost wake-ups": Twin(
-        "7", "stateful", {"list_overdue_jobs": [("locked_until <= (select engine.clock())", "false")]}
+        "7",
+        "stateful",
+        "a job is past its bound after recovery:",
+        {"list_overdue_jobs": [("locked_until <= (select engine.clock())", "false")]},
     ),
     "a claim that overlooks a pause": Twin(
         "7",
         "stateful",
+        "claimed during a pause:",
         {"claim_job": [("and not exists (select from engine.pause where pipeline in (job.pipeline, '*'))", "")]},
     ),
     "payload kept at failure": Twin(
         "8",
         "a_failure",
+        "what is private stands outside its job's row (invariants 8, 9):",
         {
             "fail_job": [
                 ("jsonb_build_object('step', state) ||", "jsonb_build_object('step', state, 'sent', request) ||")
             ]
         },
     ),
-    "payload kept at the finish": Twin("8", "stateful", {"finish_job": [("request         = null,", "")]}),
-    "cursor moved before the job": Twin("11", "a_schedule_and_a_pause", python=cursor_moved_before_the_job),
+    "payload kept at the finish": Twin(
+        "8", "stateful", "finished_has_no_payload", {"finish_job": [("request         = null,", "")]}
+    ),
+    "cursor moved before the job": Twin(
+        "11", "a_schedule_and_a_pause", "a slot went by without a job:", python=cursor_moved_before_the_job
+    ),
     "the cap counted without its lock": Twin(
-        "11", "catch-up / catch-up, one place left", {"lock_catch_up": [("for update skip locked", "")]}
+        "11",
+        "catch-up / catch-up, one place left",
+        "more scheduled jobs are active than the cap allows:",
+        {"lock_catch_up": [("for update skip locked", "")]},
     ),
     "a recovery that trusts its list": Twin(
-        "11", "recover / recover and claim", {"recover_job": [("       and locked_until <= engine.clock()\n", "")]}
+        "11",
+        "claim / recover, a lost wake-up",
+        "a claim that was given doesn't stand",
+        {"recover_job": [("       and locked_until <= engine.clock()\n", "")]},
     ),
     "a newer wake-up goes with the older": Twin(
-        "outbox", "relay / wait", {"delete_sent": [("and outbox.number = sent.number", "")]}
+        "outbox",
+        "relay / wait",
+        "a wake-up was forgotten, not sent:",
+        {"delete_sent": [("and outbox.number = sent.number", "")]},
     ),
     "a wait that owes no wake-up": Twin(
         "outbox",
         "a_long_way",
+        "a wake-up was forgotten, not sent:",
         {
             "wait_job": [
                 (
@@ -179,32 +267,37 @@ TWINS = {
             ]
         },
     ),
-    "a claim before its time": Twin("1", "stateful", {"claim_job": [("and run_at <= (select now from clock)", "")]}),
+    "a claim before its time": Twin(
+        "1", "stateful", "claimed before it was due:", {"claim_job": [("and run_at <= (select now from clock)", "")]}
+    ),
     "a graph left by a failed job": Twin(
-        "ledger", "a_failure", {"fail_job": [("engine.ended(past, null, ", "engine.ended(past, '{}', ")]}
+        "ledger",
+        "a_failure",
+        "the ledger isn't as its job's end is:",
+        {"fail_job": [("engine.ended(past, null, ", "engine.ended(past, '{}', ")]},
     ),
     "garbage removed once": Twin(
         "ledger",
         "a_cleanup",
+        "a ledger row is gone before it was removed twice:",
         python=lambda patch: patch.setitem(sql._texts, "mark_removed", sql.forget_garbage),
     ),
     "a place taken without its lock": Twin(
         "order",
         "in line: accept / finish",
-        schema=(
-            function(
-                "take_place",
-                """insert into engine.line (order_key, last_number) values (key, 1)
+        "nobody is before it, and it is held back:",
+        schema=broken(
+            "take_place",
+            """insert into engine.line (order_key, last_number) values (key, 1)
         on conflict (order_key) do update set last_number = line.last_number + 1
     returning last_number into number;""",
-                "select coalesce(max(job.order_number), 0) + 1 into number from engine.job where job.order_key = key;",
-            ),
-            function("take_place"),
+            "select coalesce(max(job.order_number), 0) + 1 into number from engine.job where job.order_key = key;",
         ),
     ),
     "an end that releases nobody": Twin(
         "order",
         "in line: finish / claim any",
+        "nobody is before it, and it is held back:",
         schema=(
             function("release_next", "perform from engine.line", "return null; perform from engine.line"),
             function("release_next"),
@@ -213,17 +306,22 @@ TWINS = {
     "a release that passes over whoever is locked": Twin(
         "order",
         "in line: finish / recover what is held back",
+        "nobody is before it, and it is held back:",
         schema=(
             function("release_next", "for update)", "for update skip locked)"),
             function("release_next"),
         ),
     ),
     "recovery that fails what is held back": Twin(
-        "7, order", "in line: recover / recover", {"recover_job": [(" and not held_back then", " then")]}
+        "7, order",
+        "in line: recover / recover",
+        "who waits for its turn has failed:",
+        {"recover_job": [(" and not held_back then", " then")]},
     ),
     "a follow-up forgotten at the cancellation": Twin(
         "coalescing",
         "a_follow_up",
+        "its follow-up:",
         {
             "cancel_job": [
                 (
@@ -236,6 +334,7 @@ TWINS = {
     "a cancellation forgotten by recovery": Twin(
         "cancel",
         "cancel / recover",
+        "a cancelled job went on:",
         {
             "recover_job": [
                 ("when cancel_requested_at is not null              then 'cancelled'\n                when", "when")
@@ -243,9 +342,199 @@ TWINS = {
         },
     ),
     "a wait that overlooks its cancellation": Twin(
-        "cancel", "cancel / wait", {"wait_job": [("       and cancel_requested_at is null\n", "")]}
+        "cancel",
+        "cancel / wait",
+        "a cancelled job went on:",
+        {"wait_job": [("       and cancel_requested_at is null\n", "")]},
     ),
     "retention that takes a version's record": Twin(
-        "retention", "a_cleanup", {"prune_jobs": [("       and version is null\n", "")]}
+        "retention",
+        "a_cleanup",
+        "a finished job's row is gone too soon:",
+        {"prune_jobs": [("       and version is null\n", "")]},
+    ),
+    # One more for each check of the watch that none of those has met.
+    "an ask again told as an acceptance": Twin(
+        "2", "a_follow_up", "a job was accepted twice:", {"mark_follow_up": [("'asked_again'", "'accepted'")]}
+    ),
+    "an acceptance that nobody hears of": Twin(
+        "the promise",
+        "a_publication",
+        "a row without an acceptance:",
+        {"accept_job": [("'accepted', state, attempts from job", "'accepted', state, attempts from job where false")]},
+    ),
+    "a claim told of another job": Twin(
+        "the promise",
+        "a_publication",
+        "something happened to a job that nobody accepted:",
+        {"claim_next_job": [("select id, now, 'claimed'", "select uuidv7(), now, 'claimed'")]},
+    ),
+    "a claim that nobody hears of": Twin(
+        "5",
+        "claim / claim",
+        "a claim that no event tells of:",
+        {"claim_job": [("from job where fresh", "from job where not fresh")]},
+    ),
+    "an advance told under an older fence": Twin(
+        "3",
+        "a_publication",
+        "a stale owner left an event (invariant 3):",
+        {"advance_job": [("state, by_claim, attempts from job", "state, by_claim - 1, attempts from job")]},
+    ),
+    "an end that is told twice": Twin(
+        "the promise",
+        "a_publication",
+        "something happened to a job after its end:",
+        {
+            "finish_job": [
+                (
+                    "now, 'finished', state, claim_id, attempts from job",
+                    "now, 'finished', state, claim_id, attempts from job, generate_series(1, 2)",
+                )
+            ]
+        },
+    ),
+    "fences that go down": Twin(
+        "4",
+        "a_long_way",
+        "a newer owner has an older fence (invariant 4):",
+        schema=(
+            NEXT_CLAIM.format("1000000 - nextval('engine.claim_id')"),
+            NEXT_CLAIM.format("nextval('engine.claim_id')"),
+        ),
+    ),
+    "a restore that trusts the number it is given": Twin(
+        "4",
+        "stateful",
+        "a fence went back (invariant 4)",
+        {"lift_claims": [("greatest(%(above)s, (select last_value from engine.claim_id))", "greatest(%(above)s, 1)")]},
+    ),
+    "recovery that gives an attempt back": Twin(
+        "6",
+        "a_lost_worker",
+        "a fourth attempt (invariant 6):",
+        {
+            "recover_job": [
+                ("when claim_id is not null and attempts >= 3       then 'attempts_exhausted'", ""),
+                ("[attempts] as pause", "[1] as pause"),
+                ("set state        = 'REQUESTED'", "set attempts = least(attempts, 2), state = 'REQUESTED'"),
+            ]
+        },
+    ),
+    "a failure that leaves the row": Twin(
+        "the promise",
+        "a_failure",
+        "a job is in two places:",
+        {
+            "fail_job": [
+                (
+                    "delete from engine.job as job\n     using doomed\n",
+                    "update engine.job as job set wake_ups = 0 from doomed\n",
+                )
+            ]
+        },
+    ),
+    "a failure that nobody hears of": Twin(
+        "the promise",
+        "a_failure",
+        "a job is gone without an end:",
+        {"fail_job": [("%(code)s::text) from ended", "%(code)s::text) from ended where false")]},
+    ),
+    "a failure that isn't kept": Twin(
+        "the promise",
+        "a_failure",
+        "a failed job left no failure:",
+        {"fail_job": [("started_at, now\n      from ended", "started_at, now\n      from ended where false")]},
+    ),
+    "a failure told as a success": Twin(
+        "the promise",
+        "a_failure",
+        "a finished job failed:",
+        {"fail_job": [("now, 'failed', state", "now, 'finished', state")]},
+    ),
+    "a wait told as an end": Twin(
+        "the promise",
+        "a_long_way",
+        "a finished job came back:",
+        {"wait_job": [("now, 'waiting', state", "now, 'finished', state")]},
+    ),
+    "a finish that keeps its follow-up": Twin(
+        "coalescing",
+        "accept / finish",
+        "a follow-up was forgotten:",
+        {"finish_job": [("           follow_up       = null,\n", "")]},
+    ),
+    "a payload in the result": Twin(
+        "8",
+        "stateful",
+        "a finished job's row tells its payload (invariant 8):",
+        {"finish_job": [("job.result || %(result)s", "job.result || jsonb_build_object('sent', job.request)")]},
+    ),
+    "an exception's text among the details": Twin(
+        "9",
+        "a_long_way",
+        "what is private stands outside its job's row (invariants 8, 9):",
+        python=an_exception_s_text_among_the_details,
+    ),
+    "a claim by the server's own clock": Twin(
+        "10",
+        "stateful",
+        "not quiet after",
+        {"claim_next_job": [("select engine.clock() as now", "select now() as now")]},
+    ),
+    "a lock that a session keeps": Twin(
+        "12",
+        "a_schedule_and_a_pause",
+        "something is left in a session (invariant 12):",
+        {"lock_catch_up": [("for update skip locked", "and pg_try_advisory_lock(7)")]},
+    ),
+    "a catalogue that isn't read back": Twin(
+        "13", "a publication and cleanup", "a mixed or foreign entry:", python=a_catalogue_that_is_not_read_back
+    ),
+    "a catalogue without the dataset's lock": Twin(
+        "13", "a publication and cleanup", "a mixed or foreign entry:", python=a_catalogue_without_the_dataset_s_lock
+    ),
+    "an end that owes a wake-up": Twin(
+        "outbox",
+        "a_publication",
+        "a wake-up is owed to a job that has ended:",
+        schema=broken("ended", "delete from engine.outbox where job_id = past.id;", ""),
+    ),
+    "cleanup that takes what is kept": Twin(
+        "ledger", "a_publication", "something kept was removed:", python=cleanup_that_takes_what_is_kept
+    ),
+    "a removal that is forgotten": Twin(
+        "ledger",
+        "a_cleanup",
+        "a removal was forgotten:",
+        {"mark_removed": [("removed_at = engine.clock(), ", "")]},
+    ),
+    "removed twice within a minute": Twin(
+        "ledger",
+        "a_failure",
+        "removed twice too soon:",
+        {"mark_removed": [("interval '15 minutes'", "interval '1 minute'")]},
+    ),
+    "a wait that moves the deadline": Twin(
+        "7",
+        "a_long_way",
+        "a deadline moved (invariant 7):",
+        {
+            "wait_job": [
+                ("       set claim_id        = null,", "       set claim_id = null, deadline_at = now + run_budget,")
+            ]
+        },
+    ),
+    "a slot that two may use": Twin(
+        "11",
+        "a_schedule_and_a_pause",
+        "a scheduled job without its slot:",
+        {"move_schedule": [("where key = %(key)s", "where key = %(key)s and false")]},
+    ),
+    "a slot that comes again": Twin(
+        "11",
+        "a_schedule_and_a_pause",
+        "a slot that comes again:",
+        {"move_schedule": [("next_due_at  = %(next_due_at)s", "next_due_at  = next_due_at")]},
     ),
 }

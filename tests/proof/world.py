@@ -12,13 +12,24 @@ from chalicelib.engine import Engine, LedgerRow
 from chalicelib.engine.lease import sql
 from tests import toy
 from tests.conftest import Clock
-from tests.proof.watch import Watch
+from tests.proof.watch import Watch, require
 
 CAP = 3
 REMOVERS = {"s3_object": "tests.proof.world:remove"}
 
 Point = Callable[[str, Callable[[], Any]], Any]
 """(name of the call, what it does) -> its reply; what a test makes of it: a death, a lost reply, a yield."""
+
+
+LEFT_IN_A_SESSION = """
+select name from pg_settings where source = 'session'
+union all
+select 'an advisory lock' from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+union all
+select name from pg_prepared_statements
+union all
+select name from pg_listening_channels() as name
+"""
 
 
 class Died(BaseException):
@@ -180,6 +191,9 @@ class World:
         """The scheduled functions run, workers work, messages come: until every job has ended and nothing is left."""
         self.undisturbed()
         self.watch.look()
+        for engine in self.processes:
+            left = engine.db.run(LEFT_IN_A_SESSION)
+            require(not left, "something is left in a session (invariant 12):", left)
         passed = 0
         while passed <= minutes:
             self.engine.recover()
