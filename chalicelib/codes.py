@@ -24,7 +24,7 @@ DETAILS = frozenset(
         "minimum",
         "maximum",
         "violations",
-        "warnings",
+        "rules",  # of the catalogue's profile, by their names
         "fence",
         "found",
         "attempts",
@@ -140,7 +140,7 @@ FAILURES: dict[str, Code] = {
     ),
     "not_conformant": Code(
         "The metadata doesn't meet the tier's rules of DCAT-AP 3.0.1.",
-        "The report names each rule, path and value; change the definition.",
+        "`rules` names what it breaks, by class and property; change the definition.",
     ),
     "catalog_not_configured": Code(
         "The catalogue's own title, description, publisher, licence and homepage aren't known.",

@@ -164,6 +164,7 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
             "age_seconds": int((health.checked_at - current["issued_at"]).total_seconds()),
             "records": current["records"],
             "unpublished_columns": _unpublished_columns(call, current),
+            "warnings": call.db.one(_sql.find_warnings, dataset=dataset, number=current["number"]),
             "definition_revision": current["definition_revision"],
             "links": {"self": call.url(f"/datasets/{dataset}/versions/{current['number']}")},
         },

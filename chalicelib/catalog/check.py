@@ -44,7 +44,10 @@ class CheckBroken(Exception):
 
 
 class Result(NamedTuple):
-    """One finding: on which node, along which property, with which value, against which rule."""
+    """One finding: on which node, along which property, with which value, against which rule.
+
+    ``field`` is the definition's that could say what is only recommended.
+    """
 
     severity: str
     focus: str
@@ -52,6 +55,7 @@ class Result(NamedTuple):
     value: str | None
     rule: str
     message: str
+    field: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ class Report:
     def warnings(self) -> int:
         """How many results are advice."""
         return len(self.results) - self.violations
+
+    @property
+    def broken(self) -> list[str]:
+        """Rules that a violation is against, at most ten of them, each once."""
+        return list(dict.fromkeys(result.rule for result in self.results if result.severity == "Violation"))[:10]
 
     @property
     def conforms(self) -> bool:
@@ -155,13 +164,15 @@ def _result(report: Graph, node: Node) -> tuple[Node, Result]:
     if focus is None:
         raise CheckBroken("a result without a focus node")
     component = str(of(SH.sourceConstraintComponent)).rpartition("#")[2].removesuffix("ConstraintComponent")
+    rule = str(of(SH.sourceShape)).removeprefix(rules.SHAPE)
     return focus, Result(
         severity=str(of(SH.resultSeverity)).rpartition("#")[2],
         focus=str(focus),
         path=str(path) if isinstance(path, URIRef) else None,
         value=_shown(value),
-        rule=f"{str(of(SH.sourceShape)).removeprefix(rules.SHAPE)} {component}",
+        rule=f"{rule} {component}",
         message=str(of(SH.resultMessage) or "")[:200],
+        field=rules.fields().get(rule),
     )
 
 

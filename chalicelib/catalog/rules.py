@@ -1,7 +1,8 @@
 """The rules of the profile, one a line, and the SHACL shapes that are made from them.
 
 Class, property, how often, of what kind, and what a breach is. Base tier: what DCAT-AP 3.0.1 demands of the classes
-that a catalogue of datasets and files holds, and its deprecated properties as warnings; no recommended properties.
+that a catalogue of datasets and files holds; as warnings its deprecated properties, and its recommended ones where they
+are missing.
 """
 
 import hashlib
@@ -30,7 +31,10 @@ _KINDS = {
 
 
 class Rule(NamedTuple):
-    """``low`` to ``high`` values of ``kind`` for ``path`` on each node of ``of``; ``high`` MANY is no limit."""
+    """``low`` to ``high`` values of ``kind`` for ``path`` on each node of ``of``; ``high`` MANY is no limit.
+
+    ``field`` is where a definition says it, if it may leave it out.
+    """
 
     of: str
     path: str
@@ -38,10 +42,20 @@ class Rule(NamedTuple):
     high: int | None
     kind: str
     severity: str = "Violation"
+    field: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What a result calls it: ``dcat:Dataset/dct:title``; of a property that is only recommended that it is."""
+        return f"{self.of}/{self.path}" + ("/recommended" if self.severity == "Warning" and self.low else "")
 
 
 def _deprecated(of: str, path: str) -> Rule:
     return Rule(of, path, 0, 0, "any", "Warning")
+
+
+def _recommended(of: str, *paths: str, field: str | None = None) -> tuple[Rule, ...]:
+    return tuple(Rule(of, path, 1, MANY, "any", "Warning", field) for path in paths)
 
 
 RULES = (
@@ -144,6 +158,18 @@ RULES = (
     Rule("dcat:Catalog", "dcat:catalog", 0, MANY, "thing"),
     Rule("dcat:Catalog", "dcat:themeTaxonomy", 0, MANY, "thing"),
     Rule("dcat:Catalog", "dcatap:applicableLegislation", 0, MANY, "iri"),
+    *_recommended("dcat:Dataset", "dcat:contactPoint", "dcat:distribution", "dcat:keyword", "dct:publisher"),
+    *_recommended("dcat:Dataset", "dcat:theme"),
+    *_recommended("dcat:Dataset", "dct:spatial", field="spatial"),
+    *_recommended("dcat:Dataset", "dct:temporal", field="temporal"),
+    *_recommended("dcat:Distribution", "dcatap:availability", "dct:description", "dct:format", "dct:license"),
+    *_recommended("foaf:Agent", "dct:type", field="publisher.type"),
+    *_recommended("dct:PeriodOfTime", "dcat:startDate"),
+    *_recommended("dct:PeriodOfTime", "dcat:endDate", field="temporal.end"),
+    *_recommended("dcat:CatalogRecord", "dct:conformsTo", "adms:status", "dct:issued"),
+    # Without "a dataset or a service": a page of the catalogue is of datasets.
+    *_recommended("dcat:Catalog", "dct:spatial", "foaf:homepage", "dct:language", "dct:license"),
+    *_recommended("dcat:Catalog", "dct:issued", "dct:modified", "dcat:themeTaxonomy"),
 )
 
 NAMESPACES = PREFIXES | {
@@ -163,10 +189,16 @@ def shapes() -> str:
     """The shapes in Turtle: one node shape a class, one property shape a rule, each with exactly one path."""
     lines = [f"@prefix {prefix}: <{iri}> ." for prefix, iri in NAMESPACES.items()]
     for of in dict.fromkeys(rule.of for rule in RULES):
-        named = " , ".join(f"<{SHAPE}{of}/{rule.path}>" for rule in RULES if rule.of == of)
+        named = " , ".join(f"<{SHAPE}{rule.name}>" for rule in RULES if rule.of == of)
         lines.append(f"<{SHAPE}{of}> a sh:NodeShape ; sh:targetClass {of} ; sh:property {named} .")
     lines += [_shape(rule) for rule in RULES]
     return "\n".join(lines) + "\n"
+
+
+@cache
+def fields() -> dict[str, str]:
+    """Where a definition says what a rule asks for, by the rule's name."""
+    return {rule.name: rule.field for rule in RULES if rule.field}
 
 
 @cache
@@ -179,6 +211,6 @@ def _shape(rule: Rule) -> str:
     count = f"sh:minCount {rule.low} ; " if rule.low else ""
     count += f"sh:maxCount {rule.high} ; " if rule.high is not MANY else ""
     return (
-        f"<{SHAPE}{rule.of}/{rule.path}> a sh:PropertyShape ; sh:path {rule.path} ; "
+        f"<{SHAPE}{rule.name}> a sh:PropertyShape ; sh:path {rule.path} ; "
         f"{count}{_KINDS[rule.kind]}sh:severity sh:{rule.severity} ."
     )

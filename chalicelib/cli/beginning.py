@@ -29,6 +29,8 @@ description: {{en: ""}}
 keywords: {{en: []}}
 themes: []  # {themes}
 # publisher, contact, licence, languages: here, or once for all datasets in defaults.yaml
+# spatial: [http://publications.europa.eu/resource/authority/country/DEU]  # recommended by DCAT-AP
+# temporal: {{start: 2026-01-01, end: 2026-12-31}}  # recommended, too
 source: {source}
 # schedule: {{every: day, at: 02:00, zone: Europe/Berlin}}
 # min_records: 1  # fewer fail, as does a drop by more than

@@ -280,10 +280,12 @@ def dataset_status(document: Mapping[str, Any]) -> None:
             ("last run", moment(schedule.get("last_due_at"))),
             ("not run", (schedule.get("last_refusal") or {}).get("sentence")),
         ]
+    if (warnings := (version or {}).get("warnings") or {}).get("count"):
+        said = f"{amount(warnings['count'])}; DCAT-AP recommends to say {_ten(warnings['about'])}"
+        rows.insert(3, ("warnings", said))
     if left_out := (version or {}).get("unpublished_columns"):
-        more = f" and {len(left_out) - 10} more" if len(left_out) > 10 else ""
-        columns = ", ".join(left_out[:10])
-        rows.insert(3, ("not published", f"{columns}{more}: columns of the source that the definition doesn't name"))
+        said = f"{_ten(left_out)}: columns of the source that the definition doesn't name"
+        rows.insert(3, ("not published", said))
     if active:
         rows[-1] = ("active", f"{active['pipeline']} {active['id']}")
         rows += [
@@ -309,6 +311,10 @@ def dataset_status(document: Mapping[str, Any]) -> None:
     ]
     rows += [("not well", reason) for reason in health["reasons"]]
     facts(rows)
+
+
+def _ten(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def heading(text: str) -> None:

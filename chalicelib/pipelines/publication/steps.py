@@ -74,7 +74,7 @@ def persist_data(job: Leased[PublicationSubject]) -> Finished | Wait:
     rendered = render(definition, facts)
     report = check(rendered.ntriples, facts.dataset_iri)
     if not report.conforms:
-        raise PermanentFailure("not_conformant", violations=report.violations)
+        raise PermanentFailure("not_conformant", violations=report.violations, rules=report.broken)
 
     graph = job.note("graph", {"graph": facts.dataset_iri, "dataset": dataset})
     job.require(at.settings.store_timeout * 2)  # the replace and the reading back

@@ -211,6 +211,18 @@ def test_the_source_s_columns_that_are_left_out_are_named(ask, engine, clock, da
     assert json.loads(ask("GET", "/datasets/flights/status").body)["version"]["unpublished_columns"] == ["gate"]
 
 
+def test_OD_14_warnings_are_counted_and_what_they_are_about_is_told_once(ask, engine, clock, database):
+    publish(database, engine, clock)
+    results = [{"severity": "Warning", "rule": "dcat:Dataset/dct:spatial/recommended MinCount", "field": "spatial"}] * 2
+    results += [{"severity": "Warning", "rule": "dcat:Dataset/owl:versionInfo MaxCount"}]  # of an older report
+    report = json.dumps({"warnings": 3, "results": results})
+    database.run("update dataset.version set report = %(report)s::jsonb", report=report)
+
+    told = json.loads(ask("GET", "/datasets/flights/status").body)["version"]["warnings"]
+
+    assert told == {"count": 3, "about": ["dcat:Dataset/owl:versionInfo MaxCount", "spatial"]}
+
+
 def test_the_publication_is_pinned_to_the_definition_of_now(ask, engine, database):
     define(database, title={"en": "New", "de": "Neu"})
     job = json.loads(ask("POST", "/datasets/flights/publications").body)["id"]

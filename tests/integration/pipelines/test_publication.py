@@ -10,6 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from chalicelib.catalog.entry import DCT, Rendered, render
 from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence, Failure, Outage, Refusal
@@ -45,6 +46,31 @@ def test_a_publication_ends_with_files_an_entry_and_a_version(office):
     assert office.files() == sorted(file["key"] for file in version["files"])
     assert office.store.held(GRAPH) == (version["fence"], version["triples"])
     assert version["report"]["conforms"] is True
+
+
+def test_OD_14_what_is_recommended_and_missing_is_published_with_warnings(office):
+    office.publish()
+    office.run(2)
+
+    report = registry.version(office.db, "trees", 1)["report"]
+    assert (report["conforms"], report["violations"], report["warnings"]) == (True, 0, 3)
+    assert [result["field"] for result in report["results"]] == ["spatial", "temporal", "publisher.type"]
+
+
+def test_what_breaks_the_profile_s_rules_fails_and_names_them(office, monkeypatch):
+    monkeypatch.setattr("chalicelib.pipelines.publication.steps.render", without_a_title)
+    job = office.publish()
+    office.run(2)
+
+    failure = office.engine.failure(job)
+    assert failure.code == "not_conformant"
+    assert (failure.details["violations"], failure.details["rules"]) == (1, ["dcat:Dataset/dct:title MinCount"])
+
+
+def without_a_title(definition, facts):
+    rendered = render(definition, facts)
+    lines = [line for line in rendered.documents["nt"].splitlines(True) if f"<{GRAPH}> <{DCT.title}>" not in line]
+    return Rendered({"nt": "".join(lines)}, len(lines), rendered.sha256)
 
 
 def test_OD_34_OD_77_size_and_checksum_in_the_metadata_are_those_of_the_stored_bytes(office):

@@ -50,7 +50,7 @@ def test_a_complete_entry_conforms():
 
 ONE_FAULT = {
     "no fault": (changed(DATASET, DCT.title, instead=False), set()),
-    "theme missing": (changed(DATASET, DCAT.theme), set()),
+    "theme missing": (changed(DATASET, DCAT.theme), {("Warning", "theme")}),
     "EuroVoc beside the theme": (
         changed(DATASET, DCAT.theme, URIRef("http://eurovoc.europa.eu/1"), instead=False),
         set(),
@@ -76,7 +76,8 @@ ONE_FAULT = {
     ),
     "foreign frequency": (changed(DATASET, DCT.accrualPeriodicity, URIRef("http://purl.org/cld/freq/weekly")), set()),
     "old version property": (changed(DATASET, OWL.versionInfo, Literal("2")), {("Warning", "versionInfo")}),
-    "temporal missing": (changed(DATASET, DCT.temporal), set()),
+    "temporal missing": (changed(DATASET, DCT.temporal), {("Warning", "temporal")}),
+    "kind of publisher missing": (changed(URIRef("https://office.example.org/id"), DCT.type), {("Warning", "type")}),
     "title missing": (changed(DATASET, DCT.title), {("Violation", "title")}),
     "two publishers": (
         changed(DATASET, DCT.publisher, URIRef("https://ex.org/other"), instead=False),
@@ -112,7 +113,8 @@ def test_each_rule_finds_the_breach_it_is_for():
         node, (prefix, name) = URIRef(f"https://ex.org/{number}"), rule.path.split(":")
         path = URIRef(rules.NAMESPACES[prefix] + name)
         graph.add((node, RDF.type, from_n3(rule.of, nsm=prefixes())))
-        for value in wrong.get(rule.kind, [Literal("no such value")]):
+        missing = rule.kind == "any" and rule.high is rules.MANY  # all that can be wrong
+        for value in [] if missing else wrong.get(rule.kind, [Literal("no such value")]):
             graph.add((node, path, value))
         expected.add((node, str(path), rule.severity))
 
@@ -139,9 +141,9 @@ def test_each_count_of_a_rule_is_watched():
         for value in range((rule.high or 0) + 1):
             graph.add((many, path, URIRef(f"https://ex.org/{value}")))
         if rule.low:
-            expected.add((none, f"{rule.of}/{rule.path} MinCount"))
+            expected.add((none, f"{rule.name} MinCount"))
         if rule.high is not None:
-            expected.add((many, f"{rule.of}/{rule.path} MaxCount"))
+            expected.add((many, f"{rule.name} MaxCount"))
 
     assert expected - {(focus, result.rule) for focus, result in validate(graph)} == set()
 
@@ -223,6 +225,21 @@ def test_OD_14_a_warning_is_counted_and_passes():
     assert (report.conforms, report.violations, report.warnings) == (True, 0, 1)
 
 
+def test_OD_14_missing_recommended_properties_are_counted_and_pass():
+    graph = changed(DATASET, DCT.spatial)
+    graph.remove((DATASET, DCT.temporal, None))
+
+    report = checked(graph)
+
+    assert (report.conforms, report.violations, report.warnings) == (True, 0, 2)
+    told = report.as_json()
+    assert (told["conforms"], told["warnings"]) == (True, 2)
+    assert [(result["severity"], result["rule"], result["field"]) for result in told["results"]] == [
+        ("Warning", "dcat:Dataset/dct:spatial/recommended MinCount", "spatial"),
+        ("Warning", "dcat:Dataset/dct:temporal/recommended MinCount", "temporal"),
+    ]
+
+
 def test_the_record_is_checked_with_its_dataset():
     record = URIRef(f"{IRI}#record")
 
@@ -244,6 +261,7 @@ def test_a_report_is_data_that_names_what_it_was_made_by():
             "value": "15851",
             "rule": "dcat:Distribution/dcat:byteSize Datatype",
             "message": told["results"][0]["message"],
+            "field": None,
         }
     ]
     assert told["shapes_sha256"] == rules.shapes_sha256()
