@@ -141,8 +141,8 @@ class Exports(Protocol):
     def look(self, wanted: Wanted) -> Export:
         """Where an export stands, without a fence. Raises ExportLost."""
 
-    def read(self, key: UUID, name: str) -> Iterator[bytes]:
-        """A file's bytes, in pieces. Raises FileMismatch where there is no such file."""
+    def read(self, key: UUID, name: str, start: int = 0) -> Iterator[bytes]:
+        """A file's bytes from ``start`` on, in pieces (some may be empty). Raises FileMismatch where there is none."""
 
     def delete(self, key: UUID) -> bool:
         """Have an export and its files removed, for good; False while it still has to stop. Again: no effect."""
@@ -340,16 +340,27 @@ class RemoteDataService:
             raise ExportLost
         return self._export(self._parsed(_Export, self._expect(status, answer, 200)), wanted)
 
-    def read(self, key: UUID, name: str) -> Iterator[bytes]:
+    def read(self, key: UUID, name: str, start: int = 0) -> Iterator[bytes]:
         """As the contract says, or ServiceAway, ServiceRefused; each piece comes within the time-out."""
-        with _Watch(self._timeout) as watch, self._open(watch, "GET", f"exports/{key}/files/{name}") as answer:
-            if answer.status in (404, 410):
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        path = f"exports/{key}/files/{name}"
+        with _Watch(self._timeout) as watch, self._open(watch, "GET", path, headers=headers) as answer:
+            if answer.status in (404, 410, 416):
                 raise FileMismatch
-            if answer.status != 200 or answer.headers.get("Content-Encoding", "identity") != "identity":
+            if (
+                answer.status not in ((200, 206) if start else (200,))
+                or answer.headers.get("Content-Encoding", "identity") != "identity"
+            ):
                 raise ServiceRefused(self.host, _class(answer.status))
+            skip = start
+            if answer.status == 206:
+                if not re.fullmatch(rf"bytes {start}-[0-9]+/[0-9]+", answer.headers.get("Content-Range", "")):
+                    raise ServiceRefused(self.host, "range")
+                skip = 0
             while piece := answer.read1(PIECE):
                 watch.rest()  # while somebody else has it
-                yield piece
+                yield piece[skip:]
+                skip = max(0, skip - len(piece))
                 watch.again()
 
     def delete(self, key: UUID) -> bool:

@@ -147,13 +147,18 @@ class Store:
             ExpiresIn=seconds,
         )
 
-    def read(self, key: str, size: int | None = None) -> Iterator[bytes]:
-        """The object's bytes, in pieces: of one state of it, for they are one answer.
+    def read(self, key: str, size: int | None = None, start: int = 0) -> Iterator[bytes]:
+        """The object's bytes from one on, in pieces: of one state of it, for they are one answer.
 
         Raises StorageMismatch, before any of them, if there aren't ``size``.
         """
         with _reaching():
-            found = self._client().get_object(Bucket=self.bucket, Key=key)
+            client = self._client()
+            found = (
+                client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes={start}-")
+                if start  # of an empty object there is no range
+                else client.get_object(Bucket=self.bucket, Key=key)
+            )
             try:
                 if size is not None and found["ContentLength"] != size:
                     raise StorageMismatch

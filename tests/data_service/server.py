@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,6 +78,7 @@ class DataService:
     asked: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
+    ranges: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # where the client didn't keep to the contract
     mishaps: list[Mishap] = field(default_factory=list)
     elsewhere: str = ""
@@ -128,6 +130,8 @@ class DataService:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     service: DataService
+    _part: dict[str, str]
+    """What an answer says of the part that it is."""
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""
@@ -170,10 +174,18 @@ class Handler(BaseHTTPRequestHandler):
         return 200, self.service.document(kept)
 
     def _file(self) -> tuple[int, Any]:
-        kept, name = self.service.exports.get(self._key()), self.path.rpartition("/")[2]
+        kept, name = self._named()
         if kept is None or kept.deleted or name not in {file["name"] for file in kept.wanted["files"]}:
             return 404, None
-        return 200, self.service.content(kept, name)
+        content = self.service.content(kept, name)
+        wanted = re.fullmatch(r"bytes=([0-9]+)-", self.headers.get("Range", ""))
+        if wanted is None:
+            return 200, content
+        start, size = int(wanted[1]), len(content)
+        if start >= size:
+            return 416, None
+        self._part = {"Content-Range": f"bytes {start}-{size - 1}/{size}"}
+        return 206, content[start:]
 
     def _delete(self) -> tuple[int, Any]:
         self.service.exports.setdefault(self._key(), Kept(0, {})).deleted = True
@@ -182,6 +194,9 @@ class Handler(BaseHTTPRequestHandler):
     def _fence(self) -> tuple[int, Any]:
         return 200, {"fence": max((kept.fence for kept in self.service.exports.values()), default=0)}
 
+    def _named(self) -> tuple[Kept | None, str]:
+        return self.service.exports.get(self._key()), self.path.rpartition("/")[2]
+
     def _key(self) -> str:
         return self.path.removeprefix("/v1/exports/").partition("/")[0]
 
@@ -189,7 +204,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self, where: str, act: Any) -> None:
         service = self.service
+        self._part = {}
         service.asked.append(where)
+        if wanted := self.headers.get("Range"):
+            service.ranges.append(wanted)
         service.tokens.add(self.headers.get("Authorization"))
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._send(401, {"title": "no"})
@@ -234,6 +252,12 @@ class Handler(BaseHTTPRequestHandler):
                 return self._send(200, answer | {"records": 1})
             case "cut short":
                 return self._send(status, answer, cut=True)
+            case "whole":  # one that knows no Range
+                self._part = {}
+                return self._send(200, self.service.content(*self._named()))
+            case "another part":
+                self._part = {"Content-Range": "bytes 0-8/9"}
+                return self._send(206, answer)
             case "a shorter file":
                 return self._send(status, answer[: len(answer) // 2])
             case "wrong bytes":
@@ -261,7 +285,7 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, answer: Any, headers: dict[str, str] | None = None, *, cut: bool = False) -> None:
         body = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
         self.send_response(status)
-        for name, value in ((headers or {}) | {"Content-Length": str(len(body))}).items():
+        for name, value in ((headers or {}) | self._part | {"Content-Length": str(len(body))}).items():
             if status != 204 or name != "Content-Length":
                 self.send_header(name, value)
         self.end_headers()

@@ -83,14 +83,14 @@ class DataService:
         """As the contract says."""
         return self._look(wanted.key)
 
-    def read(self, key: UUID, name: str) -> Iterator[bytes]:
+    def read(self, key: UUID, name: str, start: int = 0) -> Iterator[bytes]:
         """As the contract says, or StorageAway, StorageRefused."""
         from .steps import storage
 
         stored = {_name(file["key"]): file["key"] for file in self._look(key).stored}
         if name not in stored:
             raise FileMismatch
-        yield from storage().read(stored[name])
+        yield from storage().read(stored[name], start=start)
 
     def delete(self, key: UUID) -> bool:
         """As the contract says."""

@@ -32,12 +32,13 @@ publication = Pipeline(
     subject=PublicationSubject,
     conflict_key="dataset:{subject.dataset}",  # shared with withdrawal: they never run together
     steps=[
-        Step("GET_DATA", "chalicelib.pipelines.publication.steps:get_data"),
+        Step("GET_DATA", "chalicelib.pipelines.publication.steps:get_data", shape=2),
         Step("PERSIST_DATA", "chalicelib.pipelines.publication.steps:persist_data"),
     ],
     done="PUBLISHED",
     coalesces=True,  # it takes no payload: a second caller may have the first one's job
     pin="chalicelib.pipelines.publication:pin",
+    progress_restores_attempts=True,  # a remote file of many invocations may be killed as often as it gets further
 )
 
 

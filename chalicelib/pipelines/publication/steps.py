@@ -51,7 +51,7 @@ def get_data(job: Leased[PublicationSubject]) -> Advance | Wait:
             return Wait(seconds=export.retry_after, waiting_for=export.waiting_for)
         _refuse_an_empty_surprise(at.db, job.subject, export.records)
         if isinstance(service, RemoteDataService):
-            return copied(job, service, asked, export)
+            return copied(job, at, service, asked, export)
     return Advance(
         keep=[kept],
         files=export.stored,

@@ -101,6 +101,7 @@ def test_asked_twice_it_is_the_same_export_and_its_files_are_what_their_list_say
     for file in done.files:
         content = b"".join(offered.service.read(asked.key, file.name))
         assert (len(content), hashlib.sha256(content).hexdigest(), file.records) == (file.bytes, file.sha256, 100)
+        assert b"".join(offered.service.read(asked.key, file.name, 70)) == content[70:]
     assert offered.service.look(asked).files == done.files == offered.finished(asked, 9).files
     assert len(offered.left()) == (1 if isinstance(offered, Remote) else 3)
 

@@ -6,16 +6,19 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import boto3
 import psycopg
 import pytest
 
 from chalicelib.datasets import registry
-from chalicelib.engine import worker
+from chalicelib.exports import data_service, storage
 from chalicelib.exports.data_service import RemoteDataService, ServiceAway
 from chalicelib.exports.storage import Upload
 from chalicelib.pipelines import withdraw
+from chalicelib.pipelines.export.staging import OutOfTime
+from chalicelib.pipelines.publication.copying import Copying
 from tests.data_service.server import TOKEN, DataService, serving
-from tests.integration.pipelines.conftest import CLOSED, Killed
+from tests.integration.pipelines.conftest import BUCKET, CLOSED, Killed
 
 
 @pytest.fixture
@@ -201,39 +204,138 @@ def test_what_is_copied_is_not_asked_for_again(office, remote, monkeypatch) -> N
 
     published(office, job, attempts=2)
     assert [key.rpartition("/")[2] for key in done] == ["trees.csv", "trees.json", "trees.xml", "trees.xml"]
-    assert remote.asked.count("file") == 4
+    assert remote.asked.count("file") == 3  # its parts were all there
     nothing_left(office, remote, 3)
 
 
-def test_an_invocation_that_is_nearly_over_hands_the_next_file_to_another(office, remote, monkeypatch) -> None:
-    remote.patience = 1
-    read, left = RemoteDataService.read, [900.0]
+# A file of many parts
 
-    def slow(*asked: Any) -> Iterator[bytes]:
-        left[0] = 29.0
-        return read(*asked)
 
-    monkeypatch.setattr(RemoteDataService, "read", slow)
+@pytest.fixture
+def small(monkeypatch) -> None:
+    """Parts so small that a file is ten of them; moto's server asks for 5 MiB else."""
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 0)
+    monkeypatch.setattr(storage, "PART", 900)
+    monkeypatch.setattr(data_service, "PIECE", 300)
+
+
+def killed_in_the_middle(monkeypatch, *pieces: int) -> None:
+    """Kill whoever copies these of all the pieces that are copied."""
+    write, seen = Upload.write, iter(range(10_000))
+
+    def writing(upload: Upload, data: bytes) -> None:
+        if next(seen) in pieces:
+            raise Killed
+        write(upload, data)
+
+    monkeypatch.setattr(Upload, "write", writing)
+
+
+def in_invocations(office, job) -> list[str]:
+    """Each has time for some twenty looks at it; the events of the job when it has ended."""
+    for _ in range(100):
+        left = iter(range(130, 0, -5))
+        office.engine.work_on("work", [], lambda left=left: float(next(left, 0)))
+        if office.engine.status(job).status in ("succeeded", "failed"):
+            break
+        office.clock.advance("1 s")
+    return [event["kind"] for event in office.engine.history(job)]
+
+
+@pytest.mark.parametrize(("kind", "kills"), [("", (20, 50, 60, 85)), ("whole", (20,))])
+@pytest.mark.usefixtures("small")
+def test_whoever_is_killed_the_next_goes_on_from_the_last_part(office, remote, monkeypatch, kind, kills) -> None:
+    """More often than there are attempts; also where the service knows no Range, and what is there is passed over."""
+    if kind:
+        remote.misbehave("file", kind, None)
+    killed_in_the_middle(monkeypatch, *kills)
     job = office.publish()
-    while office.engine.work("work", job=None, until=lambda: left[0]).job:
-        office.clock.advance("30 s")
-        left[0] = 900.0
+    office.run(15, clean_up=False)
+
+    published(office, job, attempts=1)
+    assert remote.asked.count("file") == 3 + len(kills)
+    assert len(remote.ranges) == len(kills)
+    nothing_left(office, remote, 3)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_of_many_invocations_is_handed_over_and_never_begun_anew(office, remote) -> None:
+    remote.patience = 1
+    job = office.publish()
+    events = in_invocations(office, job)
 
     published(office, job)
-    assert remote.asked == ["start", "file"] * 3 + ["look"]
+    assert events.count("claimed") > 3
+    assert remote.ranges
+    assert len(office.files()) == 3
+    assert office.uploads() == []
 
 
-def test_where_no_invocation_is_longer_the_files_are_copied_all_the_same(office, remote, monkeypatch) -> None:
-    remote.patience = 1
-    monkeypatch.setattr(worker, "minimum", lambda around: 10.0)
-    office.point(LEASEWAY_STORE_TIMEOUT="5")
+@pytest.mark.usefixtures("small")
+def test_a_file_that_breaks_off_goes_on_where_it_broke_off(office, remote) -> None:
+    remote.misbehave("file", "cut short", 2)
     job = office.publish()
-    for _ in range(20):
-        office.engine.work("work", job=None, until=lambda: 29.0)
-        office.clock.advance("30 s")
+    office.run(10, clean_up=False)
 
     published(office, job)
-    assert len([event for event in office.engine.history(job) if event["kind"] == "claimed"]) < 10
+    assert len(remote.ranges) == 2
+    assert "bytes=0-" < remote.ranges[0] < remote.ranges[1]
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("wrong bytes", 1), ("404", 3)])
+@pytest.mark.usefixtures("small")
+def test_a_file_that_goes_on_otherwise_than_it_began_is_copied_anew(
+    office, remote, monkeypatch, kind, attempts
+) -> None:
+    killed_in_the_middle(monkeypatch, 20)
+    remote.misbehave("file", kind, 1, after=1)
+    job = office.publish()
+    office.run(6, clean_up=False)
+
+    published(office, job, attempts=attempts)  # parts that are new give them back
+    assert len(remote.ranges) == 1
+    nothing_left(office, remote, 3)
+
+
+@pytest.mark.usefixtures("small")
+def test_another_part_in_a_parts_place_fails_the_completion_and_the_file_is_copied_anew(
+    office, remote, monkeypatch
+) -> None:
+    """A worker that counts as dead, and isn't."""
+    killed_in_the_middle(monkeypatch, 20)
+    job = office.publish()
+    office.run(1, clean_up=False)
+    (upload,) = boto3.client("s3").list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    boto3.client("s3").upload_part(
+        Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"], PartNumber=2, Body=b"z" * 900
+    )
+    office.run(6, clean_up=False)
+
+    published(office, job)
+    assert [event["kind"] for event in office.engine.history(job)].count("retried") == 1
+    nothing_left(office, remote, 3)
+
+
+@pytest.mark.usefixtures("small")
+def test_another_part_than_was_asked_for_is_refused(office, remote, monkeypatch) -> None:
+    killed_in_the_middle(monkeypatch, 20)
+    remote.misbehave("file", "another part", None, after=1)
+    job = office.publish()
+    office.run(6, clean_up=False)
+
+    assert office.engine.status(job).code == "data_service_refused"
+
+
+def test_where_three_invocations_bring_a_file_no_further_the_failure_says_so(office, remote, monkeypatch) -> None:
+    def over(_: Copying) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(Copying, "_beat", over)
+    job = office.publish()
+    office.run(2, clean_up=False)
+
+    failure = office.engine.status(job)
+    assert (failure.code, failure.details["host"]) == ("source_too_large", "127.0.0.1")
 
 
 def test_storage_that_is_away_while_it_copies_is_waited_for(office, remote, monkeypatch, s3_url) -> None:
