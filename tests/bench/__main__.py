@@ -38,7 +38,7 @@ def main() -> None:
                 began = time.monotonic()
                 about = report.circumstances(size.runs)
                 lines = importlib.import_module(f"tests.bench.{part}").run(size, postgresql, folder)
-                took = f"It took {time.monotonic() - began:.0f} s."
+                took = f"It took {time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.1f} at its end."
                 warning = ["**BENCH=short: too small to mean anything.**", ""] if short else []
                 report.write(file, part, [*warning, f"{about} {postgresql.version()}. {took}", "", *lines])
                 print("\n".join([f"## {part}", "", *lines, "", took, ""]), flush=True)

@@ -66,7 +66,7 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
             some: dict[str, list[Run]] = {name: [] for name in methods}
             for n in range(size.runs):
                 for name, method in methods.items():
-                    if n < {"psql": size.runs, "files": size.runs, "naive": 1}.get(name, size.slow_runs):
+                    if n < (size.slow_runs if name == "naive" else size.runs):
                         some[name].append(method("bench.some"))
             many: dict[str, list[Run]] = {name: [] for name in ("psql", "files", "s3")}
             for name, runs in many.items():

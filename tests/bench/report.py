@@ -25,7 +25,7 @@ class Size:
     records: int = 300_000
     many_records: int = 3_000_000
     runs: int = 5
-    slow_runs: int = 3
+    slow_runs: int = 1
     """Of what takes half a minute each time."""
     slice: float = 1
     expired: int = 100_000
