@@ -29,7 +29,7 @@ LOCAL_MB, S3_MB = 64, 128
 SENT = r"LOG:  (?:statement|execute <unnamed>): (.*?)(?=^\d{4}-\d\d-\d\d |\Z)"
 """A statement in the server's log; what follows begins with its time."""
 
-RELATIONS = ("bench.some", "bench.many")
+RELATIONS = ("bench.few", "bench.many")
 
 TIMES = 11
 """Ten times the records, and a tenth more for sorting them."""
@@ -38,7 +38,7 @@ TIMES = 11
 def run(size: Size, server: Server, folder: Path) -> list[str]:
     with server.database() as dsn:
         records = Path(__file__).with_name("records.sql").read_text()
-        for name, number in (("some", size.records), ("many", size.many_records)):
+        for name, number in (("few", size.records), ("many", size.many_records)):
             server.run(
                 dsn,
                 "create schema if not exists bench",
@@ -52,8 +52,8 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
             return one(out, *ONE, "files", name, out, BENCH_DSN=dsn)
 
         with s3_sink() as endpoint:
-            sent = statements(server, dsn, lambda: files("bench.some"), out)
-            script = {name: sent.replace("bench.some", name) for name in RELATIONS}
+            sent = statements(server, dsn, lambda: files("bench.few"), out)
+            script = {name: sent.replace("bench.few", name) for name in RELATIONS}
             methods: dict[str, Callable[[str], Run]] = {
                 "psql": lambda name: psql(server, dsn, script[name], out),
                 "files": files,
@@ -62,15 +62,18 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
                 "duckdb": lambda name: one(out, DUCKDB, name, out, python=BENCH_PYTHON, BENCH_DSN=dsn),
                 "naive": lambda name: one(out, *ONE, "naive", name, out, BENCH_DSN=dsn),
             }
-            methods["psql"]("bench.some")  # for the caches
+            methods["psql"]("bench.few")  # for the caches
             some: dict[str, list[Run]] = {name: [] for name in methods}
             for n in range(size.runs):
                 for name, method in methods.items():
                     if n < (size.slow_runs if name == "naive" else size.runs):
-                        some[name].append(method("bench.some"))
+                        some[name].append(method("bench.few"))
             many: dict[str, list[Run]] = {name: [] for name in ("psql", "files", "s3")}
             for name, runs in many.items():
                 runs.append(methods[name]("bench.many"))
+    for runs in (some, many):
+        pairs = zip(runs["psql"][0]["sizes"], runs["files"][0]["sizes"], strict=True)
+        assert all(theirs > 0.9 * ours for theirs, ours in pairs), "psql has copied other records"
     return tables(size, some, many)
 
 
@@ -140,8 +143,12 @@ def one(out: Path, *command: object, python: Path | None = None, **environment: 
         text=True,
         check=True,
     )
-    sizes = [(out / name).stat().st_size / 1e6 for name in FORMATS if (out / name).exists()]
-    return json.loads(done.stdout) | {"sizes": sizes}
+    return json.loads(done.stdout) | {"sizes": sizes(out)}
+
+
+def sizes(out: Path) -> list[float]:
+    """The files' megabytes, if there are any."""
+    return [(out / name).stat().st_size / 1e6 for name in FORMATS if (out / name).exists()]
 
 
 def statements(server: Server, dsn: str, export: Callable[[], Run], out: Path) -> str:
@@ -168,7 +175,7 @@ def psql(server: Server, dsn: str, script: str, out: Path) -> Run:
     file.write_text(script)
     began, used = time.perf_counter(), sum(os.times()[2:4])
     server.client("psql", dsn, "-qX", "-v", "ON_ERROR_STOP=1", "-f", file)
-    return {"seconds": time.perf_counter() - began, "cpu": sum(os.times()[2:4]) - used}
+    return {"seconds": time.perf_counter() - began, "cpu": sum(os.times()[2:4]) - used, "sizes": sizes(out)}
 
 
 @contextmanager
