@@ -22,6 +22,7 @@ class Commands(click.Group):
                 "up": "Start the local stack with the app.",
                 "down": "Stop it; what it keeps stays.",
                 "deploy": "Package the app and deploy it to the local stack.",
+                "dsn": "Print the address of its PostgreSQL.",
             },
         ),
         (
