@@ -75,7 +75,9 @@ def register(api: Api) -> None:
                 newest = registry.definition(tx, dataset) or {"revision": None, "body": {}}
                 differing = changes(newest["body"], definition.as_json())
                 return answer({"dataset": dataset, "revision": newest["revision"], "changes": differing})
-            before = _matching(call, registry.definition(tx, dataset))
+            stored = registry.definition(tx, dataset)
+            done = stored is not None and stored["etag"] == definition.etag  # perhaps by this request, sent again
+            before = None if done else _matching(call, stored)
             revision, created = registry.put_definition(tx, dataset, definition)
             if before is not None and created and revision != before + 1:
                 raise Problem("precondition_failed")  # somebody else was faster by a moment
