@@ -159,7 +159,7 @@ ABOUT = {
     "retry_job": {"code": "internal_error"},
     "settle_key": KEY,
     "take_key": KEY,
-    "take_over": {"thing": job(100_010)},
+    "take_over": {"thing": job(150_000), "job_id": job(300_000)},  # one that is left for hours, and a job without it
     "take_wake_up": {"job_id": job(230_000)},
     "set_pause": {"pipeline": "tour"},
 }
