@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from .remote import Refused, Remote
 
 if TYPE_CHECKING:
@@ -40,9 +38,7 @@ def stack() -> "Stack":
         sys.path.append(str(CHECKOUT))
     from localstack.stack import Stack
 
-    found = Stack(folder())
-    found.say = lambda text: click.echo(f"… {text}", err=True)
-    return found
+    return Stack(folder())
 
 
 def enter() -> "Stack":

@@ -14,11 +14,10 @@ from . import show
 from .local import administer, enter, here, remote, stack
 from .publishing import cadence_of, machine
 from .remote import Refused, Remote
-from .yaml_files import Faulty, read
+from .yaml_files import Faulty, YamlFile, read
 
 if TYPE_CHECKING:
     from chalicelib.db import Database
-    from chalicelib.pipelines.refresh.manifest import Manifest
     from localstack.stack import Stack
 
 
@@ -47,9 +46,9 @@ def manifest_register(file: Path) -> None:
     """
     from chalicelib.pipelines.refresh import registry
 
+    found, made = _read(file)
     _, database = administer()
-    made = _read(file, database)
-    version, created = registry.register(database, made)
+    version, created = _faults_of(found, lambda: registry.register(database, made))
     click.echo(
         f"The manifest is at version {version}{'' if created else ', as it was'}: {len(made.contracts)} contracts."
     )
@@ -68,8 +67,9 @@ def manifest_check(file: Path) -> None:
     from chalicelib.pipelines.refresh import registry
     from chalicelib.pipelines.refresh.looking import look
 
+    found, made = _read(file)
     _, database = administer()
-    pinned = registry.pin_sources(database, _read(file, database))
+    pinned = _faults_of(found, lambda: registry.pin_sources(database, made))
     findings = [(contract.name, finding) for contract in pinned.in_order() for finding in look(database, contract)]
     for name, finding in findings:
         click.echo(f"! {name}: {finding}")
@@ -109,16 +109,21 @@ def manifest_show(version: int | None) -> None:
     show.as_json(found["body"])
 
 
-def _read(file: Path, database: "Database") -> "Manifest":
-    """The manifest in a file; Faulty with every fault at its place, names that aren't known too."""
-    from chalicelib.datasets import Invalid
-    from chalicelib.pipelines.refresh import registry
+def _read(file: Path) -> Any:
+    """The file, and the manifest that it holds; Faulty with every fault at its place."""
+    from chalicelib.pipelines.refresh.manifest import Manifest
 
     found = read(file)
+    return found, _faults_of(found, lambda: Manifest.parse(found.content))
+
+
+def _faults_of(file: YamlFile, act: Any) -> Any:
+    from chalicelib.datasets import Invalid
+
     try:
-        return registry.read(database, found.content)
+        return act()
     except Invalid as invalid:
-        raise Faulty([found.fault(*fault) for fault in invalid.faults]) from None
+        raise Faulty([file.fault(*fault) for fault in invalid.faults]) from None
 
 
 @click.group(invoke_without_command=True)
@@ -387,7 +392,7 @@ def demonstrate(yes: bool) -> None:
         add_connection(database, CONNECTION, SECRET)
         register_source(database, SOURCE, demo.CONNECTION, relation=None, query=AIRLINES)
         with resources.as_file(resources.files(__package__) / "mart.yaml") as file:
-            made = _read(file, database)
+            _, made = _read(file)
         registry.register(database, made)
         _enable(database, server, stack)
     for _ in range(2):

@@ -79,7 +79,7 @@ class Journal:
 
 LANES: dict[str, tuple[tuple[str, ...], tuple[float, float], tuple[float, float]]] = {
     "processes": (
-        ("killed", "killed at an upload", "killed at a file", "killed at the catalogue", "killed elsewhere"),
+        ("killed anywhere", "killed at an upload", "killed at a file", "killed at the catalogue", "killed elsewhere"),
         (1.0, 3.0),
         (0, 0),
     ),
@@ -204,11 +204,11 @@ class Disturber:
     # ---- processes
 
     def _killed(self, fault: Planned, drawn: random.Random) -> None:
-        """Wherever it is just now, or in the middle of something."""
+        """Anywhere, or in the middle of something."""
         match fault.kind:
             case "killed elsewhere":
                 self._kill_another(fault, drawn.choice(("APIHandler", "Recovery", "Cleanup")))
-            case "killed":
+            case "killed anywhere":
                 longest = INVOCATION if drawn.random() < 0.25 and not self.short.is_set() else None
                 if victim := self._await(lambda: self._busy(drawn, longest), HUNT):
                     self._kill(fault, victim)
