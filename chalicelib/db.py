@@ -26,6 +26,15 @@ SILENCE = 30
 """Seconds after which a server that acknowledges nothing counts as away (a failover, a lost route)."""
 
 
+BUSY = (
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+)
+"""What PostgreSQL raises where others are at the same rows: nothing was done, and it may be asked again."""
+
+
 class DatabaseAway(Exception):
     """Leaseway's own database doesn't answer."""
 

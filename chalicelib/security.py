@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 from uuid import UUID
 
-from chalicelib.db import Sql, statements
+from chalicelib.db import DatabaseAway, Sql, statements
 from chalicelib.settings import InvalidSettings, settings
 
 PREFIX = "lw_"
@@ -86,14 +86,11 @@ def create_token(sql: Sql, principal: str, role: str, datasets: str = "*", days:
     if days is not None and not 1 <= days <= 3650:
         raise InvalidToken("days must be from 1 to 3650")
     secret = PREFIX + secrets.token_urlsafe(32)
-    sql.run(
-        _sql.create_token,
-        principal=principal,
-        role=role.lower(),
-        datasets=datasets,
-        hash=keyed_hash("token", secret),
-        days=days,
-    )
+    token = {"principal": principal, "role": role.lower(), "datasets": datasets, "days": days}
+    try:
+        sql.run(_sql.create_token, hash=keyed_hash("token", secret), **token)
+    except DatabaseAway:  # perhaps it is there: asked again with the same hash, it is one token, and not lost
+        sql.run(_sql.create_token, hash=keyed_hash("token", secret), **token)
     return secret
 
 

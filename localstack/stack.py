@@ -55,6 +55,7 @@ class Stack:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.durable = durable
+        self.say: Callable[[str], None] = lambda text: None  # what takes its time; commands tell it
         self._given = dict(os.environ)  # as the command was called: what commands set later is ours
         self._depth = 0
 
@@ -113,15 +114,19 @@ class Stack:
 
         with self.alone():
             self.start()
+            self.say("packaging the app, and deploying it where it differs")
             deploy(self)
 
     def start(self) -> None:
         """Start the services that don't run, and bring the database to the app's schema."""
         with self.alone():
             self.keep("PUBLIC_URL", self.public_url)
+            running = self.status()
             if self.postgresql:
+                self._say_start("postgresql", running)
                 self.postgresql.start()
             for service in self.services:
+                self._say_start(service.name, running)
                 service.start()
             self._migrate()
 
@@ -175,6 +180,10 @@ class Stack:
         return {k: v for k, v in found.items() if secrets_of_connections or not k.startswith("LEASEWAY_SECRET_")}
 
     # ---- the rest
+
+    def _say_start(self, name: str, running: Mapping[str, bool]) -> None:
+        if not running[name]:
+            self.say(f"starting {name}")
 
     @property
     def _dsn(self) -> str:
@@ -307,7 +316,11 @@ class Stack:
             yield
             return
         with (self.folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say("another command works on the local stack; this one waits for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             self._depth += 1
             try:
                 yield

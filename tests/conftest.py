@@ -85,8 +85,12 @@ class Clock:
     """The database's clock and a worker's stopwatch, both moved by hand."""
 
     def __init__(self, dsn: str):
-        self._connection = psycopg.connect(dsn, autocommit=True)
         self._seconds = 0.0
+        self.connect(dsn)
+
+    def connect(self, dsn: str) -> None:
+        """Anew, where the server was restarted."""
+        self._connection = psycopg.connect(dsn, autocommit=True)
 
     def now(self) -> datetime:
         return self._connection.execute("select engine.clock()").fetchone()[0]

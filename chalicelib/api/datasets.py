@@ -1,19 +1,20 @@
 """Datasets: their definitions, and why the published version isn't newer."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from urllib.parse import urlencode
 
 from chalice.app import Response
 
 from chalicelib import pipelines
-from chalicelib.datasets import registry
+from chalicelib.datasets import Fault, Invalid, registry
 from chalicelib.datasets.definition import Definition, changes
 from chalicelib.db import Row, statements
 from chalicelib.security import Role
 
 from .documents import dataset_item, dataset_status
 from .problems import Problem, not_found, parameter
-from .requests import DATASET, MOST, choice, flag, json_object, parsed, query, whole
+from .requests import DATASET, MOST, choice, flag, invalid, json_object, query, whole
 from .routing import Api, Call, answer, unless_known
 
 
@@ -64,7 +65,7 @@ def register(api: Api) -> None:
         fields that would change.
         """
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
-        definition = parsed(Definition, json_object(call.request), "invalid_definition")
+        definition = _parsed(call, json_object(call.request))
         with call.db.transaction() as tx:
             if registry.is_deleted(tx, dataset):
                 raise Problem("gone", f"Dataset '{dataset}' was deleted; its id is never given again.")
@@ -74,7 +75,9 @@ def register(api: Api) -> None:
                 newest = registry.definition(tx, dataset) or {"revision": None, "body": {}}
                 differing = changes(newest["body"], definition.as_json())
                 return answer({"dataset": dataset, "revision": newest["revision"], "changes": differing})
-            before = _matching(call, registry.definition(tx, dataset))
+            stored = registry.definition(tx, dataset)
+            done = stored is not None and stored["etag"] == definition.etag  # perhaps by this request, sent again
+            before = None if done else _matching(call, stored)
             revision, created = registry.put_definition(tx, dataset, definition)
             if before is not None and created and revision != before + 1:
                 raise Problem("precondition_failed")  # somebody else was faster by a moment
@@ -113,10 +116,27 @@ def _matching(call: Call, newest: Row | None) -> int | None:
     return int(newest["revision"])
 
 
-def _unknown_source(name: str, known: list[str]) -> Problem:
+def _parsed(call: Call, body: Mapping[str, object]) -> Definition:
+    """The body as a definition; else a problem with all that is wrong with it, a source that isn't registered too."""
+    try:
+        return Definition.parse(body)
+    except Invalid as refused:
+        faults = list(refused.faults)
+        named = body.get("source")
+        if isinstance(named, str) and not any(fault.field == "source" for fault in faults):
+            known = [source["name"] for source in registry.sources(call.db)]
+            if named not in known:
+                faults.append(Fault("source", _unregistered(named, known)))
+        raise invalid("invalid_definition", faults) from None
+
+
+def _unregistered(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
-    return Problem("unknown_source", f"'{name}' is not registered.{hint}", field="source")
+    return f"'{name}' is not registered.{f" Did you mean '{close[0]}'?" if close else ''}"
+
+
+def _unknown_source(name: str, known: list[str]) -> Problem:
+    return Problem("unknown_source", _unregistered(name, known), field="source")
 
 
 _sql = statements("chalicelib.api")

@@ -61,6 +61,12 @@ def job_item(call: Call, job: Job | Failure) -> Document:
     return status_document(call, job) | {"subject": job.subject, "schedule": job.schedule} | more
 
 
+def failure_items(call: Call, found: Sequence[Failure]) -> list[Document]:
+    """Failures as a list has them; ``mended``: what failed was done later, by another job."""
+    mended = {row["job_id"] for row in call.db.run(_sql.list_mended, jobs=[failure.id for failure in found])}
+    return [job_item(call, failure) | {"mended": failure.id in mended} for failure in found]
+
+
 def job_document(call: Call, job: Job | Failure, history: Sequence[Row]) -> Document:
     """A job as an operator sees it alone: its bounds and its history too."""
     bounds = ("run_at", "locked_until", "deadline_at", "claim_id")

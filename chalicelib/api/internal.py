@@ -12,7 +12,7 @@ from chalicelib.db import Sql
 from chalicelib.engine import Failure, Job, Outcome
 from chalicelib.security import Role, record_act
 
-from .documents import accepted, job_document, job_item, pause_document
+from .documents import accepted, failure_items, job_document, job_item, pause_document
 from .problems import Problem, not_found
 from .requests import MOST, choice, flag, job_id, job_parameter, json_object, no_members, parsed, query, read_as, whole
 from .routing import Api, Call, answer
@@ -81,7 +81,7 @@ def register(api: Api) -> None:
             limit=limit,
             after=job_parameter(asked, "after"),
         )
-        return answer({"failures": [job_item(call, failure) for failure in found], "next": _next(found, limit)})
+        return answer({"failures": failure_items(call, found), "next": _next(found, limit)})
 
     @api.route("/internal/failures/{job}", "GET", role=Role.OPERATOR)
     def get_failure(call: Call, job: str) -> Response:
@@ -90,7 +90,8 @@ def register(api: Api) -> None:
         found = call.engine.failure(job_id(job))
         if found is None:
             raise not_found("No failure has this id.")
-        return answer(job_document(call, found, call.engine.history(found.id)))
+        [item] = failure_items(call, [found])
+        return answer(job_document(call, found, call.engine.history(found.id)) | item)
 
     @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR, answers=(202,), gives="Status")
     def post_requeue(call: Call, job: str) -> Response:

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
-import psycopg
 from chalice.app import Chalice, CORSConfig, Request, Response
 from pydantic import BaseModel
 
 from chalicelib import pipelines, telemetry
-from chalicelib.db import DatabaseAway
+from chalicelib.db import BUSY, DatabaseAway
 from chalicelib.engine import Engine, Idempotency, Pause, Refusal, SubjectBusy
 from chalicelib.security import Principal, Role, Unauthorized, authenticate, keyed_hash
 from chalicelib.settings import InvalidSettings, Settings
@@ -201,7 +200,7 @@ def _guarded(request: Request, answer: Callable[[], Response]) -> Response:
         return Problem(refusal.code, refusal.detail, field=refusal.field).answer()
     except DatabaseAway:
         return unavailable("Leaseway's own database doesn't answer.").answer()
-    except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, psycopg.errors.TransactionRollback):
+    except BUSY:
         return unavailable("The database is busy with the same thing.").answer()
     except InvalidSettings as error:
         return _broken(request, error, "settings_invalid")

@@ -22,6 +22,7 @@ class Commands(click.Group):
                 "up": "Start the local stack with the app.",
                 "down": "Stop it; what it keeps stays.",
                 "deploy": "Package the app and deploy it to the local stack.",
+                "dsn": "Print the address of its PostgreSQL.",
             },
         ),
         (
@@ -92,6 +93,8 @@ def _sentence(error: Exception) -> str:
     kind = type(error)
     if isinstance(error, ModuleNotFoundError):
         return f"This command works beside the database and needs {error.name}: `pip install -r requirements.txt`."
+    if getattr(error, "sqlstate", None) in ("40001", "40P01"):
+        return "The database was busy with the same thing: run it again."
     if kind.__module__.startswith(("chalicelib.", "localstack.")):
         return str(error) or (kind.__doc__ or kind.__name__).splitlines()[0]
     return f"{kind.__name__}: {error} (LEASEWAY_TRACE=1 shows where)"

@@ -1,7 +1,7 @@
 """Folders of YAML: what an office publishes, kept in files, checked as a whole and applied as often as one likes."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +11,7 @@ import click
 
 from . import show
 from .local import administer, remote
+from .operating import pages
 from .publishing import DATASET
 from .remote import Refused, Remote
 from .sources import source
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 DEFAULTS = ("publisher", "contact", "licence", "languages")
 """What a defaults.yaml may say for every definition of its folder that doesn't say it itself."""
 
+MOST = 1_000_000
+"""Datasets that are looked through at most."""
+
 OF_A_FILE = {
     "invalid_definition",
     "invalid_schedule",
@@ -32,6 +36,9 @@ OF_A_FILE = {
     "forbidden",
 }
 """Refusals that are about one file: what it says, or that the token may not say it."""
+
+
+FOR_GOOD = "Delete for good what is to be deleted? An id is never given again, and loaded rows are lost."
 
 
 @dataclass
@@ -53,18 +60,23 @@ class Change:
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
-@click.option("--prune", is_flag=True, help="Also end the schedules of datasets that have no file here.")
-def apply(folder: Path, dry_run: bool, prune: bool) -> None:
+@click.option("--prune", is_flag=True, help="Also delete datasets without a file here, or end their schedules.")
+@click.option("--yes", is_flag=True, help="Delete without a question.")
+def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     """Apply a FOLDER of YAML: a definition a file, named like its dataset, with its schedule.
 
     `defaults.yaml` says publisher, contact, licence and languages once for all that don't say them; `catalog.yaml` is
     what the catalogue says of itself (an operator's). Everything is checked before anything is changed, and all errors
-    of all files are told with file, line and column. Applied again, it changes nothing. What was published stays.
+    of all files are told with file, line and column. Applied again, it changes nothing.
+
+    With --prune, datasets that the token reaches and that have no file here are deleted, after a question, where they
+    have no version. What was published stays: the schedule ends, and the command that takes it back is told.
 
     Examples:
       leaseway apply datasets/ --dry-run
       leaseway apply datasets/
-      leaseway apply datasets/ --prune
+      leaseway apply datasets/ --prune --dry-run
+      leaseway apply datasets/ --prune --yes
     """
     server = remote()
     faults: list[Fault] = []
@@ -72,6 +84,8 @@ def apply(folder: Path, dry_run: bool, prune: bool) -> None:
     _stop_at(faults)
     _tell(changes)
     if not dry_run:
+        if not yes and any(change.what == "deleted" for change in changes):
+            click.confirm(FOR_GOOD, abort=True, err=True)
         for change in changes:
             for act in change.acts:
                 act()
@@ -97,13 +111,27 @@ def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> 
         else:
             faults.append(file.fault("", "must be named like its dataset: lower-case letters, digits and hyphens"))
     orphans = sorted(schedules.keys() - files.keys())
-    for dataset in orphans if prune else ():
-        change = Change(dataset)
-        change.of("pruned", ["schedule"], _call(server, "DELETE", f"/datasets/{dataset}/schedule"))
-        changes.append(change)
-    if orphans and not prune:
+    if prune:
+        changes += _orphans(server, files, schedules)
+    elif orphans:
         click.echo(f"Scheduled, with no file here: {', '.join(orphans)}. --prune ends their schedules.", err=True)
     return changes
+
+
+def _orphans(server: Remote, files: Container[str], schedules: Container[str]) -> Iterator[Change]:
+    """What becomes of the datasets that have no file here."""
+    for found in pages(server, "/datasets", "datasets", MOST):
+        dataset, version = found["dataset"], found["version"]
+        if dataset in files:
+            continue
+        change = Change(dataset, "left")
+        if version is None:
+            change.of("deleted", ["it has no version"], _call(server, "DELETE", f"/datasets/{dataset}"))
+        elif dataset in schedules:
+            change.of("pruned", ["schedule (ends)"], _call(server, "DELETE", f"/datasets/{dataset}/schedule"))
+        if version is not None:
+            change.fields.append(f"`leaseway withdraw {dataset} {version['number']}` takes its newest version back")
+        yield change
 
 
 def _read(paths: Sequence[Path], faults: list[Fault]) -> dict[str, YamlFile]:

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from .remote import Refused, Remote
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ def stack() -> "Stack":
         sys.path.append(str(CHECKOUT))
     from localstack.stack import Stack
 
-    return Stack(folder())
+    found = Stack(folder())
+    found.say = lambda text: click.echo(f"… {text}", err=True)
+    return found
 
 
 def enter() -> "Stack":

@@ -153,6 +153,8 @@ def failures() -> None:
 def failures_list(pipeline: str | None, code: str | None, everything: bool, limit: int, machine: bool) -> None:
     """List failures, newest first, with the sentence that says how to mend each; on a terminal cut to a line.
 
+    What was run again, or done by a later job, is marked: there is nothing left to do about it.
+
     Examples:
       leaseway failures list
       leaseway failures list --code source_denied
@@ -172,14 +174,14 @@ def failures_list(pipeline: str | None, code: str | None, everything: bool, limi
         show.as_json(found)
         return
     show.table(
-        ("job", "pipeline", "about", "failed", "run again", "why"),
+        ("job", "pipeline", "about", "failed", "since then", "why"),
         [
             (
                 f["id"],
                 f["pipeline"],
                 show.subject(f),
                 show.moment(f.get("failed_at") or f.get("finished_at")),
-                "yes" if f.get("requeued_as") else None,
+                _since(f),
                 show.failure_briefly(f),
             )
             for f in found
@@ -209,9 +211,15 @@ def failures_show(job: UUID, machine: bool) -> None:
             ("started", show.moment(document.get("started_at"))),
             ("failed", show.moment(document.get("failed_at") or document.get("finished_at"))),
             ("run again as", document.get("requeued_as")),
-            *(() if document.get("requeued_as") else (_again(document),)),
+            ("done since", "by a later job" if document.get("mended") else None),
+            *(() if _since(document) else (_again(document),)),
         ]
     )
+
+
+def _since(failed: dict[str, Any]) -> str | None:
+    """What has become of it since then."""
+    return "mended" if failed.get("mended") else "run again" if failed.get("requeued_as") else None
 
 
 def _again(failed: dict[str, Any]) -> tuple[str, str]:

@@ -81,18 +81,21 @@ def publish(dataset: str, wait: bool, accept_drop: bool, key: str | None, machin
 @dataset_argument
 @click.argument("version", type=click.IntRange(1))
 @click.option("--wait", is_flag=True, help="Show progress until it has ended; a failure exits with 1.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
 @machine
-def withdraw(dataset: str, version: int, wait: bool, machine: bool) -> None:
+def withdraw(dataset: str, version: int, wait: bool, yes: bool, machine: bool) -> None:
     """Withdraw VERSION of DATASET: its files are deleted, its address says that it is gone, its number is never reused.
 
     The catalogue falls back to the version before, or the dataset leaves it. There is no way back; a second time
-    changes nothing.
+    changes nothing. It asks before it does so; a script says --yes.
 
     Examples:
       leaseway withdraw flights 3
-      leaseway withdraw flights 3 --wait
+      leaseway withdraw flights 3 --wait --yes
     """
     server = remote()
+    if not yes:
+        click.confirm(f"Withdraw version {version} of {dataset} for good, and delete its files?", abort=True, err=True)
     answer = server.ask("DELETE", f"/datasets/{dataset}/versions/{version}")
     status = until_it_ends(server, dataset, answer, quiet=machine) if wait else answer.json()
     if machine:

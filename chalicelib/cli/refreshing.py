@@ -14,10 +14,11 @@ from . import show
 from .local import administer, enter, here, remote, stack
 from .publishing import cadence_of, machine
 from .remote import Refused, Remote
-from .yaml_files import Faulty, YamlFile, read
+from .yaml_files import Faulty, read
 
 if TYPE_CHECKING:
     from chalicelib.db import Database
+    from chalicelib.pipelines.refresh.manifest import Manifest
     from localstack.stack import Stack
 
 
@@ -46,9 +47,9 @@ def manifest_register(file: Path) -> None:
     """
     from chalicelib.pipelines.refresh import registry
 
-    found, made = _read(file)
     _, database = administer()
-    version, created = _faults_of(found, lambda: registry.register(database, made))
+    made = _read(file, database)
+    version, created = registry.register(database, made)
     click.echo(
         f"The manifest is at version {version}{'' if created else ', as it was'}: {len(made.contracts)} contracts."
     )
@@ -67,9 +68,8 @@ def manifest_check(file: Path) -> None:
     from chalicelib.pipelines.refresh import registry
     from chalicelib.pipelines.refresh.looking import look
 
-    found, made = _read(file)
     _, database = administer()
-    pinned = _faults_of(found, lambda: registry.pin_sources(database, made))
+    pinned = registry.pin_sources(database, _read(file, database))
     findings = [(contract.name, finding) for contract in pinned.in_order() for finding in look(database, contract)]
     for name, finding in findings:
         click.echo(f"! {name}: {finding}")
@@ -109,21 +109,16 @@ def manifest_show(version: int | None) -> None:
     show.as_json(found["body"])
 
 
-def _read(file: Path) -> Any:
-    """The file, and the manifest that it holds; Faulty with every fault at its place."""
-    from chalicelib.pipelines.refresh.manifest import Manifest
+def _read(file: Path, database: "Database") -> "Manifest":
+    """The manifest in a file; Faulty with every fault at its place, names that aren't known too."""
+    from chalicelib.datasets import Invalid
+    from chalicelib.pipelines.refresh import registry
 
     found = read(file)
-    return found, _faults_of(found, lambda: Manifest.parse(found.content))
-
-
-def _faults_of(file: YamlFile, act: Any) -> Any:
-    from chalicelib.datasets import Invalid
-
     try:
-        return act()
+        return registry.read(database, found.content)
     except Invalid as invalid:
-        raise Faulty([file.fault(*fault) for fault in invalid.faults]) from None
+        raise Faulty([found.fault(*fault) for fault in invalid.faults]) from None
 
 
 @click.group(invoke_without_command=True)
@@ -392,7 +387,7 @@ def demonstrate(yes: bool) -> None:
         add_connection(database, CONNECTION, SECRET)
         register_source(database, SOURCE, demo.CONNECTION, relation=None, query=AIRLINES)
         with resources.as_file(resources.files(__package__) / "mart.yaml") as file:
-            _, made = _read(file)
+            made = _read(file, database)
         registry.register(database, made)
         _enable(database, server, stack)
     for _ in range(2):

@@ -29,6 +29,16 @@ def down() -> None:
 
 
 @click.command()
+def dsn() -> None:
+    """Print the address of the local stack's PostgreSQL, its administrator's password with it.
+
+    Examples:
+      psql "$(leaseway dsn)"
+    """
+    click.echo(local.stack().environment()["DATABASE_URL"])
+
+
+@click.command()
 def deploy() -> None:
     """Package the app and deploy it to the local stack as CloudFormation, as it would be on AWS."""
     from localstack.deploy import deploy as make
@@ -81,4 +91,4 @@ def demo_refresh(yes: bool) -> None:
     demonstrate(yes)
 
 
-COMMANDS = (demo, up, down, deploy)
+COMMANDS = (demo, up, down, deploy, dsn)

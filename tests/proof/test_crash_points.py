@@ -1,6 +1,7 @@
 """Every call of a life goes wrong once, in each way there is; then, left alone, everything ends as if nothing had been.
 
-A process that dies leaves its claim to recovery; one whose request or reply was lost goes on as the engine sees fit.
+A process that dies leaves its claim to recovery; one whose request or reply was lost goes on as the engine sees fit;
+one whose write the server refused for a conflict ends, or has failed an attempt.
 """
 
 from collections.abc import Callable
@@ -8,14 +9,21 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
-from chalicelib.db import DatabaseAway
+from chalicelib.db import DatabaseAway, statements
 from chalicelib.engine import Advance, Cadence, Finished, Leased, Outage, PermanentFailure, Refusal, Wait
 from tests import toy
+from tests.proof import world as worlds
+from tests.proof.conftest import LONG
 from tests.proof.watch import PRIVATE, require
 from tests.proof.world import REMOVERS, Died, World, disturb
 from tests.toy import Letter, Parcel
+from tests.writing import CONFLICTS, writes, writing_statements
+
+ENDS = (Died, DatabaseAway, Refusal, *map(psycopg.errors.lookup, CONFLICTS))
+"""With what an invocation may end."""
 
 MODES = ("killed before", "killed after", "request lost", "reply lost")
 
@@ -33,7 +41,7 @@ class Life:
         """One invocation; then everybody looks."""
         try:
             return act()
-        except (Died, DatabaseAway, Refusal):
+        except ENDS:
             return None
         finally:
             point, self.world.point = self.world.point, lambda name, act: act()
@@ -84,7 +92,8 @@ def raises(error: BaseException) -> Callable[[Leased[Any]], Any]:
 def a_publication(life: Life) -> None:
     """From the request to the version: two steps, files, a transaction at the end."""
     toy.behaviour.update(PACK=writes_and_keeps, SHIP=finishes_with_a_version)
-    life.accept("delivery", "a")
+    named = life.accept("delivery", "a")
+    life.process(lambda: life.worker.work("work", job=named, until=lambda: 300))  # its wake-up has come
     life.ticks()
 
 
@@ -121,6 +130,15 @@ def a_follow_up(life: Life) -> None:
     toy.behaviour.clear()
     if first:
         life.process(lambda: life.engine.cancel(first))
+
+
+def a_queue_that_is_away(life: Life) -> None:
+    """The wake-up stays owed, until SQS takes it."""
+    life.world.queues.mood = "away"
+    life.accept("tour", "a")
+    life.process(life.engine.recover)
+    life.world.queues.mood = "well"
+    life.ticks()
 
 
 def a_lost_worker(life: Life) -> None:
@@ -187,6 +205,9 @@ def a_cleanup(life: Life) -> None:
     life.accept("recall", "b")
     life.ticks()
     life.world.point = point
+    worlds.broken_removers = True
+    life.process(lambda: life.engine.clean_up(removers=REMOVERS))
+    worlds.broken_removers = False
     for minutes in (0, 16, 16):
         life.world.clock.advance(f"{minutes} min")
         life.process(lambda: life.engine.clean_up(removers=REMOVERS))
@@ -201,6 +222,7 @@ STORIES = {
         a_long_way,
         a_failure,
         a_follow_up,
+        a_queue_that_is_away,
         a_lost_worker,
         a_line,
         a_schedule_and_a_pause,
@@ -265,7 +287,40 @@ def points_of(world: World, story: str, modes: tuple[str, ...] = MODES) -> int:
     return len(calls) * len(modes)
 
 
+def conflicts_of(world: World, story: str) -> int:
+    """Refuse each write and COMMIT for a conflict: by one SQLSTATE in the short run, for nothing tells them apart."""
+    calls, _ends = tell(world, story)
+    points = 0
+    for number, name in enumerate(calls):
+        if name != "commit" and not writes(getattr(ENGINE, name, "")):
+            continue
+        for mode in CONFLICTS if LONG else (CONFLICTS[number % 2],):
+            tell(world, story, number, mode)
+            points += 1
+    return points
+
+
 @pytest.mark.parametrize("story", STORIES)
-def test_whatever_call_goes_wrong(world, figures, story):
-    figures["crash points"] = points_of(world, story)
+def test_T27_whatever_call_goes_wrong(world, figures, story):
+    figures["crash points"] = points_of(world, story) + conflicts_of(world, story)
     figures["stories"] = 1
+
+
+ELSEWHERE = {  # what it takes a caller, a pipeline or a broken row to see
+    "tests/integration/api/test_writes.py": {
+        *("delete_schedule", "purge_failure", "set_schedule"),
+        *("leave_in_ledger", "settle_key", "take_key", "take_over"),
+    },
+    "tests/integration/pipelines/test_conflicts.py": {"discard_job"},
+    "tests/integration/pipelines/test_restore.py": {"lift_claims"},
+    "tests/integration/engine/test_recovery.py": {"fail_unrecoverable_job"},
+}
+
+
+def test_T27_every_write_of_the_engine_is_in_a_story(world):
+    told = {name for story in STORIES for name in tell(world, story)[0]}
+
+    assert writing_statements("chalicelib.engine") - told == {name for names in ELSEWHERE.values() for name in names}
+
+
+ENGINE = statements("chalicelib.engine")

@@ -7,12 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
+
 from chalicelib.db import Database, DatabaseAway, Row, Transaction
 from chalicelib.engine import Engine, LedgerRow
 from chalicelib.engine.lease import sql
 from tests import toy
 from tests.conftest import Clock
 from tests.proof.watch import Watch, require
+from tests.writing import CONFLICTS
 
 CAP = 3
 REMOVERS = {"s3_object": "tests.proof.world:remove"}
@@ -219,7 +222,12 @@ class World:
 
 
 def disturb(mode: str, act: Callable[[], Any]) -> Any:
-    """One call that goes wrong: killed before, killed after, or its request or reply lost on the way."""
+    """One call that goes wrong: killed before or after, its request or reply lost on the way, or a conflict."""
+    if mode in CONFLICTS:
+        conflict = psycopg.errors.lookup(mode)("a conflict")
+        if isinstance(act, Committing):
+            act.give_up(conflict)
+        raise conflict
     if mode in ("killed before", "request lost"):
         error: BaseException = Died() if mode == "killed before" else DatabaseAway("the request was lost")
         if isinstance(act, Committing):

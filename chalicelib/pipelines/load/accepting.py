@@ -13,7 +13,7 @@ from chalicelib.exports.files import Dialect
 from chalicelib.security import keyed_hash
 
 from . import LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
-from .rows import Checked, records
+from .rows import Checked, Records
 
 SQL = statements("chalicelib.pipelines.load")
 
@@ -72,8 +72,8 @@ def accept_load(
                 raise Refusal("store_mismatch", mismatch.column, codes.FAILURES["store_mismatch"].remedy) from None
         if upload is None:
             form = Dialect(**dialect.model_dump())
-            found = records([body], form, as_array=as_array)
-            for _ in Checked(found, store_columns(definition), store_key(definition), form):
+            found = Records([body], form, as_array=as_array)
+            for _ in Checked(found, store_columns(definition), store_key(definition), form, header=found.header):
                 pass  # they are read anew by whoever loads them: what is kept is what came
             request = LoadRequest(mode=mode, body=body.decode(), as_array=as_array, dialect=dialect)
         else:

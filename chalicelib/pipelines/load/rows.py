@@ -65,14 +65,24 @@ class Unfit(Exception):
         self.details = details
 
 
-def records(chunks: Iterable[bytes], dialect: Dialect, *, as_array: bool = False) -> Iterator[Record]:
+class Records:
     """The records of a body or a file; Unfit where it isn't what its dialect says."""
-    try:
-        for _, record in array(_text(chunks)) if as_array else Reading(chunks, dialect):
-            yield record
-    except FileFault as fault:
-        column: dict[str, Any] = {} if fault.column is None else {"column": fault.column}
-        raise Unfit("unreadable_rows", named=str(fault), record=fault.line, **column) from None
+
+    def __init__(self, chunks: Iterable[bytes], dialect: Dialect, *, as_array: bool = False):
+        self._chunks = chunks
+        self._reading = None if as_array else Reading(chunks, dialect)
+
+    def header(self) -> list[str]:
+        """The names in a CSV's first line, once it is read."""
+        return self._reading.columns if self._reading else []
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            for _, record in self._reading or array(_text(self._chunks)):
+                yield record
+        except FileFault as fault:
+            column: dict[str, Any] = {} if fault.column is None else {"column": fault.column}
+            raise Unfit("unreadable_rows", named=str(fault), record=fault.line, **column) from None
 
 
 def _text(chunks: Iterable[bytes]) -> str:
@@ -86,7 +96,7 @@ class Checked:
     """Iterates over the good rows; at the end Unfit, if any was bad or there was none.
 
     After the first bad row no more are given: what was given before is thrown away then. ``alive`` is called every
-    thousand records, bad or good.
+    thousand records, bad or good; ``header`` gives a CSV's names, also where no row follows.
     """
 
     def __init__(
@@ -96,12 +106,14 @@ class Checked:
         key: Sequence[str],
         dialect: Dialect,
         alive: Callable[[], None] = lambda: None,
+        header: Callable[[], Sequence[str]] = tuple,
     ):
         self.rows = 0
         self.bad: list[BadRow] = []
         self._bad = 0
         self._records = found
         self._alive = alive
+        self._header = header
         self._csv = dialect.format == "csv"
         self._columns = columns
         # One memory a type: a column's own would be 16,384 cells times 1,600 columns.
@@ -126,6 +138,8 @@ class Checked:
         if self._bad:
             raise Unfit("invalid_rows", bad=self.bad, records=self._bad)
         if not self.rows:
+            if header := self._header():  # a row would be refused for its names
+                self._check_names(dict.fromkeys(header))
             raise Unfit("no_rows")
 
     def _check_names(self, record: Record) -> None:

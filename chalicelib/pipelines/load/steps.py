@@ -20,7 +20,7 @@ from chalicelib.pipelines.export.steps import failing, storage
 
 from . import LoadRequest, LoadSubject, upload_key
 from .merging import merge_statement
-from .rows import BadRow, Checked, Row, Unfit, records
+from .rows import BadRow, Checked, Records, Row, Unfit
 
 SQL = statements("chalicelib.pipelines.load")
 
@@ -76,17 +76,17 @@ def _rows(job: Leased[LoadSubject], request: LoadRequest, definition: Definition
     """The rows as PostgreSQL takes them; those of a body were seen to fit when it was accepted."""
     dialect = Dialect(**request.dialect.model_dump())
     if request.upload is None:
-        found = records([request.body.encode()], dialect, as_array=request.as_array)
+        found = Records([request.body.encode()], dialect, as_array=request.as_array)
     else:
         announced = context().db.one(SQL.find_upload_bytes, upload=request.upload)
         size = announced["bytes"] if announced else None  # the row goes when the object is gone
-        found = records(storage().read(upload_key(request.upload), size), dialect)
+        found = Records(storage().read(upload_key(request.upload), size), dialect)
 
     def alive() -> None:
         job.heartbeat()
         _in_time(job)
 
-    yield from Checked(found, store_columns(definition), store_key(definition), dialect, alive)
+    yield from Checked(found, store_columns(definition), store_key(definition), dialect, alive, found.header)
 
 
 def _fill(job: Leased[LoadSubject], db: Database, table: str, rows: Iterator[Row]) -> int:

@@ -2,15 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 from math import ceil
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from chalicelib.datasets import Fault, Invalid
 from chalicelib.datasets.definition import MOST_COLUMNS, ColumnName, ColumnType, Document, Part, SourceName
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -224,24 +225,76 @@ class Manifest(Document):
 
     contracts: Annotated[list[Contract], Field(min_length=1, max_length=500)]
 
-    @field_validator("contracts")
     @classmethod
-    def _fit_together(cls, contracts: list[Contract]) -> list[Contract]:
-        names = _distinct([contract.name for contract in contracts])
-        _distinct([contract.target.id for contract in contracts])
-        for contract in contracts:
-            if unknown := [name for name in contract.depends_on if name not in names]:
-                raise ValueError(f"has {contract.name} depend on {', '.join(unknown)}, which isn't a contract here")
+    def parse(cls, content: object) -> Self:
+        """See Document; what is wrong between contracts is told with what is wrong within them."""
+        faults = list(_misfits(outline(content)))
         try:
-            _sorter(contracts).prepare()
-        except CycleError as error:
-            raise ValueError(f"depend on each other in a circle: {' -> '.join(error.args[1])}; cut it") from None
-        return contracts
+            made = super().parse(content)
+        except Invalid as invalid:
+            raise Invalid([*invalid.faults, *faults]) from None
+        if faults:
+            raise Invalid(faults)
+        return made
 
     def in_order(self) -> list[Contract]:
         """The contracts, each after those that it depends on."""
         by_name = {contract.name: contract for contract in self.contracts}
         return [by_name[name] for name in _sorter(self.contracts).static_order()]
+
+
+class Outline(NamedTuple):
+    """What of a contract concerns others, as far as it is there at all: nothing here is checked yet."""
+
+    path: str
+    name: str | None
+    source: str | None
+    source_revision: int | None
+    connection: str | None
+    table: str | None
+    depends_on: Sequence[str]
+
+
+def outline(content: object) -> list[Outline]:
+    """The contracts of decoded JSON or YAML, which may be anything."""
+
+    def of[T](kind: type[T], holder: object, name: str) -> T | None:
+        value = holder.get(name) if isinstance(holder, dict) else None
+        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+    return [
+        Outline(
+            f"contracts[{index}]",
+            of(str, contract, "name"),
+            of(str, contract, "source"),
+            of(int, contract, "source_revision"),
+            of(str, of(dict, contract, "target"), "connection"),
+            of(str, of(dict, contract, "target"), "table"),
+            [each for each in of(list, contract, "depends_on") or () if isinstance(each, str)],
+        )
+        for index, contract in enumerate(of(list, content, "contracts") or ())
+    ]
+
+
+def _misfits(contracts: Sequence[Outline]) -> Iterator[Fault]:
+    """What is wrong between them."""
+    named: dict[str, Outline] = {}
+    targets: dict[tuple[str, str], Outline] = {}
+    for contract in contracts:
+        if contract.name is not None and (first := named.setdefault(contract.name, contract)) is not contract:
+            yield Fault(f"{contract.path}.name", f"is that of {first.path}, too; each has a name of its own")
+        if contract.connection is None or contract.table is None:
+            continue
+        if (first := targets.setdefault((contract.connection, contract.table), contract)) is not contract:
+            yield Fault(f"{contract.path}.target", f"is that of {first.path}, too; each makes a table of its own")
+    for contract in contracts:
+        if unknown := [name for name in contract.depends_on if name not in named]:
+            yield Fault(f"{contract.path}.depends_on", f"names {', '.join(unknown)}, which isn't a contract here")
+    try:
+        TopologicalSorter({name: contract.depends_on for name, contract in named.items()}).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+        yield Fault(f"{named[circle[0]].path}.depends_on", f"goes in a circle: {' -> '.join(circle)}; cut it")
 
 
 def _sorter(contracts: list[Contract]) -> TopologicalSorter[str]:

@@ -1,6 +1,7 @@
 """Manifests, audits and the switch, as rows that are added; every function takes a Database or a Transaction."""
 
 import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from chalicelib.datasets import registry as datasets
 from chalicelib.db import Row, Sql, statements
 from chalicelib.engine import Refusal
 
-from .manifest import Contract, Manifest
+from .manifest import Contract, Manifest, Outline, outline
 
 SQL = statements("chalicelib.pipelines.refresh")
 ENGINE = statements("chalicelib.engine")
@@ -32,28 +33,50 @@ def register(sql: Sql, manifest: Manifest) -> tuple[int, bool]:
             return int(row["version"]), bool(row["created"])
 
 
-def pin_sources(sql: Sql, manifest: Manifest) -> Manifest:
-    """The manifest with a revision for each source; Invalid where a source or connection isn't one to be used so."""
-    faults: list[Fault] = []
-    read_from = {source["connection"] for source in datasets.sources(sql)}
-    contracts = []
-    for index, contract in enumerate(manifest.contracts):
-        found = datasets.source(sql, contract.source, contract.source_revision)
-        connection = contract.target.connection
-        if found is None:
-            wanted = f" in revision {contract.source_revision}" if contract.source_revision else ""
-            faults.append(Fault(f"contracts[{index}].source", f"isn't registered{wanted}: `leaseway source register`"))
-        elif found["connection"] is None:
-            faults.append(Fault(f"contracts[{index}].source", "is no table or query of a connection; name one that is"))
-        if datasets.connection(sql, connection) is None:
-            faults.append(Fault(f"contracts[{index}].target.connection", "isn't known: `leaseway connection add`"))
-        elif connection in read_from:
-            detail = "is one that sources are read by; add another, with a login of its own that may write the target"
-            faults.append(Fault(f"contracts[{index}].target.connection", detail))
-        contracts.append(contract.model_copy(update={"source_revision": found and found["revision"]}))
+def read(sql: Sql, content: object) -> Manifest:
+    """The manifest that decoded JSON or YAML holds; Invalid with every fault at once, names that aren't known too."""
+    faults = list(_unknown(sql, outline(content)))
+    try:
+        made = Manifest.parse(content)
+    except Invalid as invalid:
+        raise Invalid([*invalid.faults, *faults]) from None
     if faults:
         raise Invalid(faults)
+    return made
+
+
+def pin_sources(sql: Sql, manifest: Manifest) -> Manifest:
+    """The manifest with a revision for each source; Invalid where a source or connection isn't one to be used so."""
+    if faults := list(_unknown(sql, outline(manifest.as_json()))):
+        raise Invalid(faults)
+    found = [datasets.source(sql, contract.source, contract.source_revision) for contract in manifest.contracts]
+    contracts = [
+        contract.model_copy(update={"source_revision": source and source["revision"]})
+        for contract, source in zip(manifest.contracts, found, strict=True)
+    ]
     return manifest.model_copy(update={"contracts": contracts})
+
+
+def _unknown(sql: Sql, contracts: Iterable[Outline]) -> Iterator[Fault]:
+    """Sources and connections that aren't there, or aren't to be used so."""
+    read_from = {source["connection"] for source in datasets.sources(sql)}
+    for contract in contracts:
+        revision = contract.source_revision
+        if datasets.NAME.fullmatch(contract.source or "") and 1 <= (revision or 1) < 2**31:
+            found = datasets.source(sql, str(contract.source), revision)
+            if found is None:
+                wanted = f" in revision {revision}" if revision else ""
+                yield Fault(f"{contract.path}.source", f"isn't registered{wanted}: `leaseway source register`")
+            elif found["connection"] is None:
+                yield Fault(f"{contract.path}.source", "is no table or query of a connection; name one that is")
+        if datasets.NAME.fullmatch(contract.connection or ""):
+            if datasets.connection(sql, str(contract.connection)) is None:
+                yield Fault(f"{contract.path}.target.connection", "isn't known: `leaseway connection add`")
+            elif contract.connection in read_from:
+                detail = (
+                    "is one that sources are read by; add another, with a login of its own that may write the target"
+                )
+                yield Fault(f"{contract.path}.target.connection", detail)
 
 
 def manifest(sql: Sql, version: int | None = None) -> Row | None:

@@ -9,7 +9,7 @@ import psycopg
 
 from chalicelib import telemetry
 from chalicelib.datasets import registry as datasets
-from chalicelib.db import DatabaseAway, Transaction
+from chalicelib.db import BUSY, DatabaseAway, Transaction
 from chalicelib.engine import Cancelled, Finished, Leased, LeaseLost, Outage, PermanentFailure, TooLate, Wait
 from chalicelib.engine.model import Failing
 from chalicelib.exports.errors import SourceError
@@ -162,8 +162,8 @@ class _Refresh:
             raise
         except PermanentFailure as error:
             raise ContractFailed(error.code, error.details) from error
-        except (ContractFailed, NoSlot, Failing, LeaseLost, Cancelled, TooLate, DatabaseAway):
-            raise
+        except (ContractFailed, NoSlot, Failing, LeaseLost, Cancelled, TooLate, DatabaseAway, *BUSY):
+            raise  # BUSY is our own database: the target's is a TargetError
         except Exception as error:
             if self._committing:
                 raise  # what became of the target is read back by the next attempt

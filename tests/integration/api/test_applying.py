@@ -12,7 +12,7 @@ from chalicelib.datasets import registry
 from chalicelib.engine import Cadence
 from chalicelib.security import create_token
 
-from .seeding import register_source, tokens, written
+from .seeding import publish, register_source, tokens, written
 
 ROADS = """
 title: {en: Roads, de: Straßen}
@@ -165,12 +165,13 @@ def test_all_errors_of_all_files_are_told_with_their_place_before_anything_is_ch
         "defaults.yaml:5:1: licence 'CC_BX_4_0' isn't in the EU's list of licences (http://publications.",
         "defaults.yaml:6:1: frequency can't stand here; known: publisher, contact, licence, languages",
         "lakes.yaml:3:17: keywords.en[0] must be a text, and this is 2013; put it in quotes",
+        "lakes.yaml:6:1: source 'flihgts' is not registered. Did you mean 'flights'?",
         "roads.yaml:1:1: titel is no field here; did you mean title?",
         'roads.yaml:1:1: title is missing: e.g. {"en": "Flights", "de": "Flüge"}',
         "roads.yaml:4:10: themes[0] 'TRANS' isn't in the EU's list of data themes (http://publications.e",
         "roads.yaml:9:5: columns[0].type must be one of text, boolean, integer, decimal, double, date, t",
         "roads.yaml:11:24: schedule.at It takes a local time such as 02:00.",
-        "11 to mend; nothing was changed.",
+        "12 to mend; nothing was changed.",
     ]
     assert [line[: len(start)] for line, start in zip(told, expected, strict=True)] == expected
     assert "Did you mean CC_BY_4_0?" in told[3]
@@ -194,18 +195,45 @@ def test_a_schedule_that_is_not_in_the_file_any_more_ends(folder, engine):
     assert engine.get_schedule("dataset:roads") is None
 
 
-def test_prune_ends_the_schedules_of_datasets_without_a_file_and_nothing_else(folder, database, engine):
+def test_prune_deletes_what_has_no_version_and_ends_the_schedule_of_what_has(folder, database, engine, clock):
+    for name in ("lakes", "rivers", "springs"):
+        folder.write(name, ROADS)
+    folder.apply()
+    for name in ("rivers", "springs"):
+        publish(database, engine, clock, name)
+    engine.set_schedule("refresh", "refresh", {}, Cadence("day", "02:00", "UTC"))
+    engine.delete_schedule("dataset:springs")
+    for name in ("lakes", "rivers", "springs"):
+        (folder.path / f"{name}.yaml").unlink()
+    before = written(database)
+
+    assert folder.apply()[0] == "Scheduled, with no file here: lakes, rivers. --prune ends their schedules."
+    plan = folder.apply("--prune", "--dry-run")
+    assert plan[1:] == [
+        "roads unchanged –",
+        "lakes deleted it has no version",
+        "rivers pruned schedule (ends), `leaseway withdraw rivers 1` takes its newest version back",
+        "springs left `leaseway withdraw springs 1` takes its newest version back",
+        "1 deleted, 1 left, 1 pruned, 1 unchanged. Nothing was changed: it was a dry run.",
+    ]
+    assert "An id is never given again" in " ".join(folder.apply("--prune", code=1))  # nobody answers
+    assert written(database) == before
+
+    assert folder.apply("--prune", "--yes")[:-1] == plan[:-1]
+    assert engine.get_schedule("dataset:lakes") is engine.get_schedule("dataset:rivers") is None
+    assert engine.get_schedule("refresh")  # it is of no dataset
+    assert database.one("select deleted_at from dataset.dataset where id = 'lakes'")["deleted_at"]
+    assert [row["number"] for row in registry.versions(database, "rivers")] == [1]
+    assert folder.apply("--prune")[-1] == "2 left, 1 unchanged."
+
+
+def test_prune_sees_no_further_than_its_token(folder, database):
     folder.write("lakes", ROADS)
     folder.apply()
-    engine.set_schedule("refresh", "refresh", {}, Cadence("day", "02:00", "UTC"))
     (folder.path / "lakes.yaml").unlink()
+    folder.use(create_token(database, "roads office", "publisher", "roads*"))
 
-    assert folder.apply()[0] == "Scheduled, with no file here: lakes. --prune ends their schedules."
-    assert engine.get_schedule("dataset:lakes")
-    assert folder.apply("--prune")[1:] == ["roads unchanged –", "lakes pruned schedule", "1 pruned, 1 unchanged."]
-    assert engine.get_schedule("dataset:lakes") is None
-    assert engine.get_schedule("refresh")  # it is of no dataset
-    assert registry.definition(database, "lakes")
+    assert folder.apply("--prune")[1:] == ["roads unchanged –", "1 unchanged."]
 
 
 def test_what_a_token_does_not_reach_is_a_fault_of_that_file(folder, database):

@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.pipelines.refresh import RefreshSubject
 
-from .seeding import call, fail, problem, written
+from .seeding import call, fail, problem, publish, written
 from .test_rights import CATALOG
 
 UNKNOWN = "019ad0c2-0000-7000-8000-000000000000"
@@ -65,6 +65,22 @@ def test_failures_are_listed_and_found_by_code(ask, office, engine, database):
     shown = json.loads(ask("GET", f"/internal/failures/{timeout}").body)
     assert shown["failure"]["details"]["seconds"] == 30
     assert [event["event"] for event in shown["history"]][-1] == "failed"
+
+
+def test_a_failure_that_a_later_success_has_mended_is_marked(ask, office, engine, database, clock):
+    engine.cancel(office.active)
+
+    def marked():
+        listed = json.loads(ask("GET", "/internal/failures?code=source_denied").body)["failures"]
+        shown = json.loads(ask("GET", f"/internal/failures/{office.failed}").body)
+        assert [f["id"] for f in listed] == [str(office.failed)]
+        assert listed[0]["mended"] is shown["mended"]
+        return shown["mended"]
+
+    assert marked() is False
+    clock.advance("1 min")
+    publish(database, engine, clock, "flatlands")
+    assert marked() is True
 
 
 def test_an_unowned_job_is_cancelled_at_once_and_an_owned_one_is_asked_to_stop(ask, office, engine, database):

@@ -62,6 +62,21 @@ def test_the_same_again_is_the_same_version_and_going_back_is_a_new_one(run, mar
     assert listed[0]["sha256"] in run("manifest", "list")
 
 
+def test_what_is_wrong_in_it_and_what_isnt_known_is_told_at_once(run, mart, database, file):
+    second = FILE.removeprefix("contracts:\n").replace("source: trees", "source: roads").replace("[id]", "[nr]")
+    file.write_text(FILE + second)
+
+    told = run("manifest", "register", file, code=1)
+
+    for part in (
+        ":9:5: contracts[1].name is that of contracts[0]",
+        ":10:5: contracts[1].source isn't registered",
+        ":11:5: contracts[1].target is that of contracts[0]",
+        ":12:5: contracts[1].key name nr",
+    ):
+        assert part in told
+
+
 def test_a_sources_revision_is_pinned_with_the_manifest(run, mart, database, file):
     run("manifest", "register", file)
     registry.register_source(database, "trees", "src", None, "select 1 as id, 'x' as species")

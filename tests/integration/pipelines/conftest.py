@@ -17,6 +17,7 @@ from chalicelib import pipelines, settings
 from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
+from chalicelib.db import Database
 from chalicelib.engine import Engine
 from chalicelib.pipelines import entries
 from chalicelib.pipelines.export import removal as export_removal
@@ -68,6 +69,24 @@ class Office:
         self.queues = queues
         self.db = database
         self._set = monkeypatch.setenv
+
+    def context(self) -> pipelines.Context:
+        """The functions' own, over this test's engine; settings are read anew when they change."""
+        return pipelines.Context(settings.settings(), self.db, self.engine)
+
+    def new_processes(self, dsn: str) -> None:
+        """All of the functions' processes have ended, and others take their place."""
+        self.db.close()
+        self.db = Database(dsn)
+        forget()
+        self.engine = Engine(
+            self.db,
+            pipelines.PIPELINES,
+            settings.settings(),
+            self.queues,
+            monotonic=self.clock.monotonic,
+            sleep=self.clock.sleep,
+        )
 
     def define(self, **changes) -> int:
         with self.db.transaction() as tx:
@@ -171,16 +190,14 @@ def office(database, clock, queues, dsn, admin_database_dsn, s3_url, oxigraph_ur
     engine = Engine(
         database, pipelines.PIPELINES, settings.settings(), queues, monotonic=clock.monotonic, sleep=clock.sleep
     )
-    # The context is the functions' own, over this test's engine; settings are read anew when they change.
-    context = lambda: pipelines.Context(settings.settings(), database, engine)  # noqa: E731
+    office = Office(engine, clock, queues, database, monkeypatch)
     loading = (load_steps, load_removal)
     for module in (entries, export_removal, export_steps, publication_steps, withdrawal_steps, removal, *loading):
-        monkeypatch.setattr(module, "context", context)
+        monkeypatch.setattr(module, "context", office.context)
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket=BUCKET)
     registry.add_connection(database, "src", "LEASEWAY_SECRET_SRC")
     registry.register_source(database, "trees", "src", "src.trees", None)
-    office = Office(engine, clock, queues, database, monkeypatch)
     office.store = GraphStore(f"{oxigraph_url}/update", f"{oxigraph_url}/query")
     office.define()
     yield office

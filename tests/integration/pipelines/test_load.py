@@ -342,14 +342,14 @@ def test_what_is_put_after_the_accept_is_loaded_if_it_is_as_long_as_was_announce
 def test_an_upload_that_is_put_anew_while_it_is_read_is_loaded_as_it_was(office, owner, monkeypatch):
     monkeypatch.setattr("chalicelib.exports.storage.PART", 10)
     job = owner.load(upload=owner.upload(b"id,Art\n1,first\n2,first\n"))
-    checked = steps.records
+    read = steps.Records
 
     def put_anew(chunks, *more):
         first = next(chunks)
         boto3.client("s3").put_object(Bucket=BUCKET, Key=uploads(office)[0], Body=b"id,Art\n1,other\n2,other\n")
-        return checked(chain([first], chunks), *more)
+        return read(chain([first], chunks), *more)
 
-    monkeypatch.setattr(steps, "records", put_anew)
+    monkeypatch.setattr(steps, "Records", put_anew)
     office.work()
 
     assert owner.done(job) == (2, 2, 0, 0)

@@ -1,8 +1,8 @@
 """A refresh interrupted at every statement, in its own database, the source's and the target's, in each way there is.
 
-A process that dies leaves its claim to recovery; one whose request or reply was lost goes on. Left alone, each ends as
-if nothing had been: the targets are what the source is, no row was touched twice, each contract has one audit. (To die
-before a statement is to die after the one before it.)
+A process that dies leaves its claim to recovery; one whose request or reply was lost goes on, and so does one that is
+refused for a conflict. Left alone, each ends as if nothing had been: the targets are what the source is, no row was
+touched twice, each contract has one audit. (To die before a statement is to die after the one before it.)
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from chalicelib.exports import relation
 from chalicelib.pipelines.refresh import steps
 from chalicelib.pipelines.refresh.target import Target, TargetError
 from tests.proof.world import Died, Faulty
+from tests.writing import CONFLICTS
 
 from .test_refresh import make, other
 
@@ -39,7 +40,10 @@ class Interrupted:
         self.calls.append(name)
         if len(self.calls) - 1 != self.number:
             return act()
-        if self.mode == "request lost":
+        if self.mode == "a conflict":
+            conflict = CONFLICTS[len(self.calls) % 2]
+            lost = TargetError("target_conflict", {}) if name == "target, copy" else psycopg.errors.lookup(conflict)()
+        if self.mode in ("request lost", "a conflict"):
             if hasattr(act, "give_up"):
                 act.give_up(lost)
             raise lost
@@ -130,7 +134,7 @@ def tell(team: Any, at: Interrupted, number: int | None, mode: str) -> list[str]
     at.start(number, mode)
     try:
         at.worker.work("work", job=job, until=lambda: 900.0)
-    except (Died, DatabaseAway):
+    except (Died, DatabaseAway, *map(psycopg.errors.lookup, CONFLICTS)):
         at.worker.db.close()
     calls = list(at.calls)
     at.start(None, "")
@@ -150,7 +154,7 @@ def tell(team: Any, at: Interrupted, number: int | None, mode: str) -> list[str]
     return calls
 
 
-@pytest.mark.parametrize("mode", ["killed after", "request lost", "reply lost"])
+@pytest.mark.parametrize("mode", ["killed after", "request lost", "reply lost", "a conflict"])
 def test_a_refresh_interrupted_at_every_statement_ends_as_if_nothing_had_been(team, interrupted, mode):
     make(team, "parks")
     team.admin.execute("delete from src.trees where id > 6")

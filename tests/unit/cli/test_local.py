@@ -4,8 +4,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from chalicelib.cli import local
+from chalicelib.cli import leaseway, local
 from chalicelib.settings import settings
 
 from .conftest import Run, Server
@@ -98,3 +99,17 @@ def test_no_secret_is_kept_here_for_a_leaseway_elsewhere(run: Run, monkeypatch: 
     monkeypatch.setattr(local, "stack", lambda: pytest.fail("the local stack was taken"))
 
     assert run("connection", "add", "x", "--secret", "LEASEWAY_SECRET_X").exit_code == 1
+
+
+def test_the_local_database_s_address_is_printed_for_psql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "LEASEWAY_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LEASEWAY_STACK", str(tmp_path))
+    local.stack.cache_clear()
+
+    printed = CliRunner().invoke(leaseway, ["dsn"]).stdout.strip()
+
+    postgresql = local.stack().postgresql
+    local.stack.cache_clear()
+    assert postgresql
+    assert printed == postgresql.dsn

@@ -52,6 +52,17 @@ def test_an_empty_list_says_so(server: Server, run: Run) -> None:
     assert run("failures", "list").output == "Nothing has failed.\n"
 
 
+def test_a_failure_that_was_mended_by_a_later_success_says_so(server: Server, run: Run) -> None:
+    mended = FAILURE | {"mended": True}
+    server.tell("GET /internal/failures?limit=20", {"failures": [mended], "next": None})
+    server.tell(f"GET /internal/failures/{JOB}", mended)
+
+    assert "  mended  " in run("failures", "list").output
+    shown = run("failures", "show", JOB).output
+    assert "by a later job" in shown
+    assert "failures requeue" not in shown
+
+
 def test_a_job_is_shown_with_its_history(server: Server, run: Run) -> None:
     history = [
         {
@@ -209,7 +220,7 @@ def test_a_failure_that_was_run_again_says_so(server: Server, run: Run) -> None:
     _, first, second = run("failures", "list").output.splitlines()
     output = run("failures", "show", JOB).output
 
-    assert ("  yes  " in first, "  yes  " in second) == (True, False)
+    assert ("  run again  " in first, "  run again  " in second) == (True, False)
     assert f"run again as  {OTHER}" in output
     assert "leaseway failures requeue" not in output
 

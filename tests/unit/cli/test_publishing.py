@@ -405,7 +405,7 @@ def withdrawal(state: str, **more: object) -> dict[str, object]:
 def test_withdraw_says_where_to_look(server: Server, run: Run) -> None:
     server.tell(WITHDRAWALS, withdrawal("REQUESTED"), 202, Location=f"{server.url}/withdrawals/{JOB}")
 
-    result = run("withdraw", "flights", "3")
+    result = run("withdraw", "flights", "3", "--yes")
 
     assert result.exit_code == 0
     assert f"Accepted as job {JOB}: REQUESTED" in result.output
@@ -418,7 +418,7 @@ def test_withdraw_wait_follows_it_to_its_end(server: Server, run: Run) -> None:
     server.tell(f"GET /withdrawals/{JOB}", withdrawal("WITHDRAW"))
     server.tell(f"GET /withdrawals/{JOB}", withdrawal("WITHDRAWN"))
 
-    result = run("withdraw", "flights", "3", "--wait")
+    result = run("withdraw", "flights", "3", "--wait", "--yes")
 
     assert result.exit_code == 0
     assert "Version 3 of flights is withdrawn." in result.output
@@ -427,8 +427,8 @@ def test_withdraw_wait_follows_it_to_its_end(server: Server, run: Run) -> None:
 def test_what_is_withdrawn_already_is_said_at_once(server: Server, run: Run) -> None:
     server.tell(WITHDRAWALS, withdrawal("WITHDRAWN"), 202, Location=f"{server.url}/withdrawals/{JOB}")
 
-    assert run("withdraw", "flights", "3").output == "Version 3 of flights is withdrawn.\n"
-    assert json.loads(run("withdraw", "flights", "3", "--json").stdout)["state"] == "WITHDRAWN"
+    assert run("withdraw", "flights", "3", "--yes").output == "Version 3 of flights is withdrawn.\n"
+    assert json.loads(run("withdraw", "flights", "3", "--json", "--yes").stdout)["state"] == "WITHDRAWN"
 
 
 def test_a_withdrawal_that_fails_ends_with_1(server: Server, run: Run) -> None:
@@ -436,8 +436,19 @@ def test_a_withdrawal_that_fails_ends_with_1(server: Server, run: Run) -> None:
     server.tell(WITHDRAWALS, withdrawal("REQUESTED"), 202, Location=f"{server.url}/withdrawals/{JOB}")
     server.tell(f"GET /withdrawals/{JOB}", withdrawal("FAILED", failure=failure))
 
-    result = run("withdraw", "flights", "3", "--wait")
+    result = run("withdraw", "flights", "3", "--wait", "--yes")
 
     assert result.exit_code == 1
     assert "Object storage refused the file. [storage_refused: status 403]" in result.stderr
     assert run("withdraw", "flights", "0").exit_code == 2
+
+
+def test_withdraw_asks_before_there_is_no_way_back(server: Server, run: Run) -> None:
+    server.tell(WITHDRAWALS, withdrawal("WITHDRAWN"), 202, Location=f"{server.url}/withdrawals/{JOB}")
+
+    for said in ("n\n", ""):  # no; nobody there to be asked
+        refused = run("withdraw", "flights", "3", "--json", input=said)
+        assert (refused.exit_code, refused.stdout, server.asked) == (1, "", [])
+        assert "Withdraw version 3 of flights for good, and delete its files? [y/N]" in refused.stderr
+
+    assert json.loads(run("withdraw", "flights", "3", "--json", input="y\n").stdout)["state"] == "WITHDRAWN"

@@ -2,13 +2,15 @@
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from infra.package import CHECKOUT, STAGE
 from localstack.deploy import _Deployment
-from localstack.services import ServiceError
+from localstack.postgresql import PostgreSQL
+from localstack.services import Service, ServiceError
 from localstack.stack import Stack
 
 FOREIGN = ("DATABASE_URL", "PUBLIC_URL", "LOCALSTACK_ENDPOINT", "LEASEWAY_LEASE")
@@ -39,6 +41,33 @@ def test_two_stacks_share_neither_a_port_nor_a_secret(tmp_path: Path) -> None:
     secrets = [name for name in one.environment() if "KEY" in name and name.startswith("LEASEWAY_")]
     assert secrets
     assert not [name for name in secrets if one.environment()[name] == two.environment()[name]]
+
+
+def test_what_takes_its_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack, told = Stack(tmp_path), []
+    stack.say = told.append
+    monkeypatch.setattr(PostgreSQL, "start", lambda server: server.dsn)
+    monkeypatch.setattr(Service, "start", lambda service: None)
+    monkeypatch.setattr(Stack, "_migrate", lambda stack: None)
+
+    stack.start()
+
+    assert told == [f"starting {name}" for name in ("postgresql", "localstack", "oxigraph", "front")]
+
+
+def test_who_waits_for_another_command_says_so(tmp_path: Path) -> None:
+    stack, told = Stack(tmp_path), []
+    stack.say = told.append
+    other = Stack(tmp_path)
+
+    with ThreadPoolExecutor(1) as pool:
+        with other.alone():
+            waiting = pool.submit(stack.keep, "A", "1")
+            while not told:
+                assert not waiting.done()
+        waiting.result()
+
+    assert told == ["another command works on the local stack; this one waits for it"]
 
 
 @pytest.mark.parametrize("left", ["", '{"front": 40', "40001"])

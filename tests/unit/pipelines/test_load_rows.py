@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from chalicelib.datasets.store import StoreColumn
 from chalicelib.exports.files import Dialect, Raw
 from chalicelib.pipelines.load import LoadDialect
-from chalicelib.pipelines.load.rows import SAME, TAKERS, Checked, Unfit, records
+from chalicelib.pipelines.load.rows import SAME, TAKERS, Checked, Records, Unfit
 
 GOOD = {
     "text": ["", "x", "=1+1", "  ", "ä\n"],
@@ -116,7 +116,8 @@ ID, NAME, TEXT = (
 
 def checked(content, *columns, key=("id",), **dialect):
     dialect = Dialect(**dialect)
-    return Checked(records([content.encode()], dialect), columns or (ID, NAME, TEXT), key, dialect)
+    found = Records([content.encode()], dialect)
+    return Checked(found, columns or (ID, NAME, TEXT), key, dialect, header=found.header)
 
 
 def unfit(rows):
@@ -179,6 +180,9 @@ def test_a_key_of_several_columns_is_one_identity_and_no_novel():
         ('{"id": 1}\n', {"format": "jsonl"}, "invalid_rows", {"records": 1}),
         ('{"id": 1, "name": "x"}\n{"nr": 2}\n', {"format": "jsonl"}, "unknown_column", {"record": 2}),
         ("id,name,note\n", {}, "no_rows", {}),
+        ("id,name,notes\n", {}, "unknown_column", {"column": 3}),
+        ("id,note\n", {}, "missing_column", {"column": "name"}),
+        ("", {}, "unreadable_rows", {"record": 1, "column": 1}),
         ('id,name,note\n1,"x\n', {}, "unreadable_rows", {"record": 2}),
         ("id,name,note\n1,x\n", {}, "unreadable_rows", {"record": 2, "column": 3}),
     ],
@@ -189,10 +193,10 @@ def test_what_concerns_all_rows_has_a_code_of_its_own(content, dialect, code, de
 
 def test_an_array_may_be_laid_out_as_one_likes():
     dialect = Dialect(format="jsonl")
-    found = records([b' [\n {"id": 1.50,\n  "x": {"y": [ 1 ]}}\n, {} ] \n'], dialect, as_array=True)
+    found = Records([b' [\n {"id": 1.50,\n  "x": {"y": [ 1 ]}}\n, {} ] \n'], dialect, as_array=True)
 
     assert list(found) == [{"id": "1.50", "x": '{"y": [ 1 ]}'}, {}]
-    assert list(records([b"[]"], dialect, as_array=True)) == []
+    assert list(Records([b"[]"], dialect, as_array=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_an_array_may_be_laid_out_as_one_likes():
 )
 def test_what_is_no_array_of_objects_is_named(body, said):
     with pytest.raises(Unfit) as unfit:
-        list(records([body], Dialect(format="jsonl"), as_array=True))
+        list(Records([body], Dialect(format="jsonl"), as_array=True))
     assert unfit.value.named.startswith(said)
 
 
@@ -271,7 +275,7 @@ def test_a_dialect_that_nobody_could_read_is_none(said):
 def test_the_lease_is_kept_while_bad_rows_are_counted():
     beats = []
     rows = Checked(
-        records([b"id\nbad\n" + b"".join(b"%d\n" % n for n in range(4_999))], Dialect("csv")),
+        Records([b"id\nbad\n" + b"".join(b"%d\n" % n for n in range(4_999))], Dialect("csv")),
         [ID],
         ["id"],
         Dialect("csv"),

@@ -114,8 +114,8 @@ def test_what_differs_has_another_hash():
             "contracts[0].checks.accepted_values.\ufffd\ufffd\ufffd",
             "the character U+D800",
         ),
-        ({"depends_on": ["roads"]}, "contracts", "flights depend on roads, which isn't a contract here"),
-        ({"depends_on": ["flights"]}, "contracts", "in a circle: flights -> flights"),
+        ({"depends_on": ["roads"]}, "contracts[0].depends_on", "names roads, which isn't a contract here"),
+        ({"depends_on": ["flights"]}, "contracts[0].depends_on", "in a circle: flights -> flights"),
     ],
 )
 def test_a_fault_names_its_field_and_what_is_right(change, field, said):
@@ -124,7 +124,26 @@ def test_a_fault_names_its_field_and_what_is_right(change, field, said):
 
 
 def test_all_faults_are_told_at_once():
-    assert len(faults({"name": "?", "key": []}, {"mode": "x", "unknown": 1})) == 4
+    assert len(faults({"name": "?", "key": []}, {"mode": "x", "unknown": 1, "target": 1})) == 5
+
+
+def test_what_is_wrong_between_contracts_is_told_beside_what_is_wrong_in_them():
+    found = faults(
+        {"mode": "x", "depends_on": ["roads", "others"]}, {"name": "others", "depends_on": ["flights"], "key": []}
+    )
+    assert found.keys() == {
+        "contracts[0].mode",
+        "contracts[0].depends_on",
+        "contracts[1].key",
+        "contracts[1].target",
+    }
+    assert "circle" in found["contracts[0].depends_on"]
+
+
+@pytest.mark.parametrize("content", [None, [], {"contracts": 1}, {"contracts": [1, {"name": 1, "target": []}]}])
+def test_what_is_no_manifest_at_all_is_refused_like_any_other(content):
+    with pytest.raises(Invalid):
+        Manifest.parse(content)
 
 
 def test_nothing_in_it_is_no_manifest():
@@ -134,12 +153,13 @@ def test_nothing_in_it_is_no_manifest():
 
 
 def test_one_name_and_one_target_each():
-    assert "flights more than once" in faults({}, {})["contracts"]
-    assert "mart/mart.flights more than once" in faults({}, {"name": "others"})["contracts"]
+    assert "is that of contracts[0], too" in faults({}, {})["contracts[1].name"]
+    assert "is that of contracts[0], too" in faults({}, {"name": "others"})["contracts[1].target"]
 
 
 def test_a_circle_is_named_whole():
-    said = faults(named("a", depends_on=["c"]), named("b", depends_on=["a"]), named("c", depends_on=["b"]))["contracts"]
+    said = faults(named("a", depends_on=["c"]), named("b", depends_on=["a"]), named("c", depends_on=["b"]))
+    [said] = [detail for field, detail in said.items() if field.endswith("depends_on")]
     assert "circle" in said
     assert {"a", "b", "c"} <= set(said.replace(";", "").split())
 
