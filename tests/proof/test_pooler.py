@@ -11,6 +11,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 ROOT = Path(__file__).resolve().parents[2]
+# Half the time of all of them, and nothing that a session could keep.
+LEFT_OUT = ["--deselect", "tests/integration/engine/test_wake_ups.py::test_ten_thousand_queued_jobs"]
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def test_T25_who_comes_through_the_pooler_has_the_rights_and_timeouts_of_the_fun
 def test_T25_the_engine_s_tests_pass_through_a_pooler(admin_dsn, pooler, figures):
     """In a process of its own, for the fixtures of this one aren't pooled; `pooler` says here why there is none."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "tests/integration/engine", "-x", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "tests/integration/engine", "-x", "-p", "no:cacheprovider", *LEFT_OUT],
         cwd=ROOT,
         env=os.environ | {"POOLER": "1", "DATABASE_URL": admin_dsn},
         capture_output=True,

@@ -246,3 +246,23 @@ def test_cleanup_is_bounded_by_time(engine, clock, job, monkeypatch):
     run = engine.db.run
     monkeypatch.setattr(engine.db, "run", lambda *args, **params: (clock.advance("20 s"), run(*args, **params))[1])
     assert clean(engine) == {"backed_off": 3}
+
+
+@pytest.mark.parametrize("outcome", ["removed", "forgotten", "backed_off"])
+def test_what_a_job_takes_over_while_it_is_being_removed_is_no_garbage(engine, clock, job, outcome, monkeypatch):
+    behaviour["PACK"] = writes("upload", keep=[])
+    assert work(engine, job) == "finished"
+    if outcome == "forgotten":
+        assert clean(engine) == {"removed": 1}
+        clock.advance("16 min")
+
+    def take_over(row):
+        change = "update engine.ledger set status = 'pending', next_try_at = null where id = %(id)s returning *"
+        taken.extend(engine.db.run(change, id=row.id))
+        if outcome == "backed_off":
+            raise OSError
+
+    taken = []
+    monkeypatch.setattr(f"{__name__}.remove", take_over)
+    assert clean(engine) == {outcome: 1}
+    assert engine.db.run("select * from engine.ledger") == taken

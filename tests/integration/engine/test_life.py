@@ -182,7 +182,8 @@ def test_progress_is_reported_at_most_once_a_heartbeat_and_never_lost(engine, cl
     assert (progress.records, progress.bytes, progress.total) == (7, 70, 7)
 
 
-def test_a_checkpoint_survives_a_crash_of_its_step_but_not_into_the_last_attempt(engine, clock, job):
+@pytest.mark.parametrize("named", [True, False], ids=["by its wake-up", "by a tick"])
+def test_a_checkpoint_survives_a_crash_of_its_step_but_not_into_the_last_attempt(engine, clock, job, named):
     seen = []
 
     def pack(leased):
@@ -192,7 +193,7 @@ def test_a_checkpoint_survives_a_crash_of_its_step_but_not_into_the_last_attempt
 
     behaviour["PACK"] = pack
     for _ in range(3):
-        work(engine, job)
+        work(engine, job if named else None)
         clock.advance("2 min")
         engine.recover()
         clock.advance("1 min")

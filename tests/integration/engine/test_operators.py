@@ -93,6 +93,7 @@ def test_failures_are_listed_newest_first_by_pipeline_and_subject(engine, failed
     assert [failure.id for failure in engine.failures(after=other)] == [failed]
     assert [failure.id for failure in engine.failures(pipeline="recall")] == [other]
     assert [failure.id for failure in engine.failures(conflict_key="parcel:a")] == [failed]
+    assert engine.failures(code="unrecoverable") == []
 
 
 def test_an_unowned_job_is_cancelled_at_once(engine):

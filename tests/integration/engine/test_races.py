@@ -5,12 +5,13 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from chalicelib.db import Database
-from chalicelib.engine import Cancelled, LeaseLost, Outcome
+from chalicelib.engine import Cadence, Cancelled, Idempotency, LeaseLost, Outcome
 from chalicelib.engine.lease import sql
 from tests.integration.engine.test_leases import STALE_WRITES
-from tests.toy import Parcel, take
+from tests.toy import Parcel, take, work
 
 
 @pytest.fixture
@@ -164,3 +165,50 @@ def test_two_operators_who_requeue_one_failure_make_one_job(engine, other, job, 
         tx.run(sql.lock_failure, job_id=job)
         made = meanwhile(lambda: engine.requeue(job))
     assert made.result().created
+
+
+@pytest.mark.parametrize(
+    ("statement", "table", "after"),
+    [
+        ("claim_job", "job", "1 s"),
+        ("claim_next_job", "job", "1 s"),
+        ("take_owed", "outbox", "1 s"),
+        ("take_wake_up", "outbox", "1 s"),
+        ("lock_catch_up", "run", "1 s"),
+        ("recover_job", "job", "31 min"),
+        ("fail_unrecoverable_job", "job", "31 min"),
+        ("take_garbage", "ledger", "31 min"),
+        ("pick_due_schedule", "schedule", "1 day"),
+        ("prune_events", "job_event", "31 days"),
+        ("prune_jobs", "job", "31 days"),
+        ("prune_keys", "idempotency", "31 days"),
+    ],
+)
+def test_whoever_is_locked_is_passed_over_and_not_waited_for(engine, queues, clock, other, statement, table, after):
+    assert work(engine, engine.accept("tour", Parcel(name="ends")).job.id) == "finished"
+    fails = take(engine, engine.accept("tour", Parcel(name="fails")).job.id)
+    fails.note("s3_object", {"key": "a"})
+    fails.fail("internal_error", {})
+    engine.set_schedule("tour", "tour", {"name": "s"}, Cadence(every="day", at="02:00", zone="UTC"))
+    queues.away = True
+    key = Idempotency(principal=b"p", route="POST /", key=b"k", body=b"b")
+    job = engine.once(key, lambda tx: engine.accept("tour", Parcel(name="a"), tx=tx).job)
+    clock.advance(after)
+    parameters = {
+        "job_id": job.id,
+        "queue": "work",
+        "ask": uuid4(),
+        "lease": timedelta(seconds=60),
+        "pipelines": ["tour"],
+        "first_steps": Jsonb({"tour": "LOAD"}),
+        "backoff": [timedelta(seconds=10), timedelta(seconds=40)],
+        "wakeup_lost": timedelta(minutes=30),
+        "retention": timedelta(days=30),
+        "passed": [],
+    }
+    with other.transaction() as tx:
+        tx.run(f"select from engine.{table} for update")
+        with engine.db.transaction() as mine:
+            mine.run("set local lock_timeout = '200ms'")
+            assert mine.run(getattr(sql, statement), **parameters) == []
+    assert engine.db.run(getattr(sql, statement), **parameters)

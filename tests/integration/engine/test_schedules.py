@@ -42,8 +42,11 @@ def test_a_schedule_is_made_changed_listed_and_removed(engine, clock):
     changed = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, weekly)
     assert changed.next_due_at == at("2026-03-07 21:30")
     assert engine.get_schedule("parcel:a") == changed
-    assert engine.schedules() == [changed]
+    other = engine.set_schedule("parcel:b", "delivery", {"name": "b"}, DAILY)
+    assert engine.schedules() == [changed, other]
+    assert engine.get_schedule("parcel:b") == other
     assert engine.delete_schedule("parcel:a")
+    assert engine.schedules() == [other]
     assert not engine.delete_schedule("parcel:a")
     assert engine.get_schedule("parcel:a") is None
 
@@ -87,6 +90,14 @@ def test_T16_jobs_that_do_not_finish_keep_the_others_waiting(engine, clock):
     work(engine)
     work(engine)
     assert engine.catch_up() == {"started": 2, "cap_reached": 1}
+
+
+def test_T16_jobs_that_no_schedule_started_do_not_count(engine, clock):
+    overdue(engine, 3)
+    for number in range(20):
+        engine.accept("delivery", Parcel(name=f"by hand {number}"))
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"started": 3}
 
 
 def test_T17_five_ticks_at_once_have_the_effect_of_one_and_keep_the_cap(engine, clock, dsn, settings, queues):

@@ -44,3 +44,10 @@ def test_T13_a_transaction_without_a_snapshot_is_none(engine: Engine, admin_data
     with psycopg.connect(admin_database_dsn) as idle:
         idle.execute("select 1")  # read committed, between two statements: it keeps nothing
         assert engine.oldest_snapshot() == 0
+
+
+def test_T13_a_snapshot_of_another_database_keeps_nothing_of_ours(engine: Engine, admin_dsn):
+    with psycopg.connect(admin_dsn) as elsewhere:
+        elsewhere.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        elsewhere.execute("select count(*) from pg_class")
+        assert engine.oldest_snapshot() == 0

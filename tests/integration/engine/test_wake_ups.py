@@ -25,6 +25,14 @@ def test_sqs_being_away_changes_nothing_for_the_caller(engine, queues, clock, jo
     assert queues.of(job) == [0]
 
 
+def test_a_step_that_goes_on_in_the_same_invocation_owes_no_wake_up(engine, queues):
+    job = engine.accept("delivery", Parcel(name="a")).job.id
+    owed = []
+    behaviour["SHIP"] = lambda leased: (owed.extend(engine.db.run("select * from engine.outbox")), Advance())[1]
+    assert work(engine, job) == "finished"
+    assert (owed, queues.of(job)) == ([], [0])
+
+
 def test_nor_does_the_database_being_away_once_the_job_is_accepted(lossy, queues):
     lossy.db.requests = [sql.take_wake_up]
     job = lossy.accept("delivery", Parcel(name="a")).job.id
