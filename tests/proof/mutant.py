@@ -82,9 +82,9 @@ class Mutants:
         return True
 
     def candidates(self, mutant: Any, record: dict[str, tuple[float, list[str]]]) -> list[str]:
-        """The tests that may notice a mutant, the quickest first, as far as the time goes."""
+        """The tests that may notice a mutant, as far as the time goes; first what is quick and runs little else."""
         chosen, left = [], float(self.seconds)
-        for test, (seconds, statements) in sorted(record.items(), key=lambda each: each[1][0]):
+        for test, (seconds, statements) in sorted(record.items(), key=lambda each: each[1][0] * len(each[1][1])):
             if mutant.met_by(test, statements):
                 left -= seconds
                 if left < 0:
