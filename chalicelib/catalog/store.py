@@ -92,6 +92,18 @@ class GraphStore:
         except (ValueError, LookupError, TypeError, RecursionError):
             raise StoreRefused(_host(self._query_url), "no SPARQL result") from None
 
+    def mixed(self) -> list[str]:
+        """The graphs that hold two fences: two writes came at once, and the store kept both."""
+        answer = self._send(
+            self._query_url,
+            "application/sparql-query",
+            f"SELECT DISTINCT ?graph WHERE {{ GRAPH ?graph {{ ?graph <{FENCE}> ?a, ?b FILTER (?a < ?b) }} }}",
+        )
+        try:
+            return [row["graph"]["value"] for row in json.loads(answer)["results"]["bindings"]]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise StoreRefused(_host(self._query_url), "no SPARQL result") from None
+
     def ready(self) -> bool:
         """Whether the store answers a query."""
         try:

@@ -1,5 +1,7 @@
 """What removes the traces of a publication that became no version; cleanup calls it, again if need be."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from chalicelib.catalog.store import StoreAway, StoreRefused
@@ -41,26 +43,50 @@ def remove_export(row: LedgerRow) -> None:
 
 
 def restore_graph(row: LedgerRow) -> None:
-    """Write the current version's entry again under a new fence, or empty the graph where there is none.
+    """Write the current version's entry again under a new fence, or empty the graph where there is none."""
+    _write_again(row.locator["dataset"], row.locator["graph"])
 
-    Under the dataset's lock, so that no publication is between its replace and its commit.
+
+def mend_mixed_graphs() -> int:
+    """Write those entries again of which two stand in one graph; how many. Raises Outage.
+
+    A write that the network delivers late, in the milliseconds of a newer one, is kept beside it by some stores, and
+    isn't seen by the newer one's reading back where it came first. The store is asked, for no row knows of it.
     """
-    graph = row.locator["graph"]
+    at, store, mended = context(), graph_store(), 0
+    with _outages():
+        graphs = store.mixed()
+    for graph in graphs:
+        dataset = graph.removeprefix(f"{at.settings.public_url}/datasets/")
+        if registry.definition(at.db, dataset):  # anybody may write the store's other graphs
+            _write_again(dataset, graph)
+            mended += 1
+    return mended
+
+
+def _write_again(dataset: str, graph: str) -> None:
+    """Under the dataset's lock, so that no publication is between its replace and its commit."""
     with context().db.transaction() as tx:
-        locked = registry.lock_dataset(tx, row.locator["dataset"])
+        locked = registry.lock_dataset(tx, dataset)
         fence = context().engine.fence(tx)
         store, content, count = graph_store(), b"", 0
         if locked["current_version"] is not None:
-            version = registry.version(tx, row.locator["dataset"], locked["current_version"])
+            version = registry.version(tx, dataset, locked["current_version"])
             assert version is not None
             content, count = version["documents"]["nt"].encode("ascii"), version["triples"]
-        try:
+        with _outages():
             store.replace(graph, content, fence, locked["last_version"])
-            registry.lock_dataset(tx, row.locator["dataset"])  # not idle for longer than one request
+            registry.lock_dataset(tx, dataset)  # not idle for longer than one request
             held = store.held(graph)
-        except StoreAway as error:
-            raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
-        except StoreRefused as error:
-            raise Outage("triple_store_refused", host=error.host, status=error.status) from error
         if held != (fence, count):
             raise Mismatch
+
+
+@contextmanager
+def _outages() -> Iterator[None]:
+    try:
+        yield
+    except StoreAway as error:
+        raise Outage("triple_store_unreachable", host=error.host, status=error.status) from error
+    except StoreRefused as error:
+        raise Outage("triple_store_refused", host=error.host, status=error.status) from error

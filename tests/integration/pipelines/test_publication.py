@@ -6,6 +6,7 @@ import io
 import json
 import os
 from datetime import timedelta
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -15,8 +16,9 @@ from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence, Failure, Outage, Refusal
 from chalicelib.exports.storage import Upload
+from chalicelib.pipelines import functions
 from chalicelib.pipelines.export.service import DataService
-from chalicelib.pipelines.publication import steps
+from chalicelib.pipelines.publication import removal, steps
 from tests.integration.pipelines.conftest import CLOSED, Killed
 
 GRAPH = "http://localhost:4000/datasets/trees"
@@ -33,6 +35,38 @@ def away(what):
             "LEASEWAY_TRIPLE_STORE_QUERY_URL": f"{CLOSED}/query",
         },
     }[what]
+
+
+def test_a_graph_in_which_two_writes_at_once_left_both_is_mended_by_cleanup(office, oxigraph_url, monkeypatch):
+    office.publish()
+    office.run(2)
+    entry = office.store.held(GRAPH)
+    late = f'{GRAPH}> <urn:leaseway:fence> 1 . <{GRAPH}> <http://purl.org/dc/terms/title> "Late"'
+    strangers = "<urn:another> <urn:leaseway:fence> 1, 2"
+    office.store._send(
+        f"{oxigraph_url}/update",
+        "application/sparql-update",
+        f"INSERT DATA {{ GRAPH <{GRAPH}> {{ <{late} }} GRAPH <urn:another> {{ {strangers} }} }}",
+    )
+    assert sorted(office.store.mixed()) == [GRAPH, "urn:another"]
+    logged = []
+    monkeypatch.setattr(functions, "context", removal.context)
+    monkeypatch.setattr(functions.telemetry, "log", lambda event, **fields: logged.append((event, fields)))
+    tick = SimpleNamespace(to_dict=lambda: {"time": office.clock.now().isoformat()})
+
+    functions.clean_up(tick)
+
+    held = office.store.held(GRAPH)
+    assert held.triples == entry.triples
+    assert held.fence > entry.fence
+    assert office.store.mixed() == ["urn:another"]
+    assert logged[-1] == ("cleanup", logged[-1][1] | {"mended_graphs": 1})
+    functions.clean_up(tick)
+    assert office.store.held(GRAPH) == held
+
+    office.point(**away("triple store"))
+    functions.clean_up(tick)  # everything else is cleaned up nevertheless
+    assert [event for event, _ in logged[-2:]] == ["mending_failed", "cleanup"]
 
 
 def test_a_publication_ends_with_files_an_entry_and_a_version(office):
