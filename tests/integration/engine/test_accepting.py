@@ -186,3 +186,11 @@ def test_a_second_trigger_for_the_same_thing_is_in_the_history(engine):
     behaviour["PACK"] = lambda leased: (engine.accept("delivery", Parcel(name="a")), Advance())[1]
     work(engine, job)
     assert kinds(engine, job) == ["accepted", "claimed", "asked_again", "advanced", "finished"]
+
+
+def test_who_asks_again_gets_the_active_job_and_not_one_that_has_ended(engine):
+    ended = engine.accept("delivery", Parcel(name="a")).job.id
+    assert work(engine, ended) == "finished"
+    active = engine.accept("delivery", Parcel(name="a"))
+    again = engine.accept("delivery", Parcel(name="a"))
+    assert (again.created, again.job.id) == (False, active.job.id)

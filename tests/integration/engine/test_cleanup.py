@@ -248,6 +248,15 @@ def test_cleanup_is_bounded_by_time(engine, clock, job, monkeypatch):
     assert clean(engine) == {"backed_off": 3}
 
 
+def test_each_thing_is_removed_twice(engine, clock, job):
+    behaviour["PACK"] = writes("a", "b", keep=[])
+    work(engine, job)
+    for _ in range(2):
+        clean(engine)
+        clock.advance("16 min")
+    assert removed == ["a", "b", "a", "b"]
+
+
 @pytest.mark.parametrize("outcome", ["removed", "forgotten", "backed_off"])
 def test_what_a_job_takes_over_while_it_is_being_removed_is_no_garbage(engine, clock, job, outcome, monkeypatch):
     behaviour["PACK"] = writes("upload", keep=[])

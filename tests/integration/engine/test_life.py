@@ -1,6 +1,7 @@
 """The life of a job: steps, waits, retries, ends."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -180,6 +181,21 @@ def test_progress_is_reported_at_most_once_a_heartbeat_and_never_lost(engine, cl
     assert seen == [0, 0, 0, 4, 4, 4, 4]
     progress = engine.job(job).progress
     assert (progress.records, progress.bytes, progress.total) == (7, 70, 7)
+
+
+def test_the_same_ask_again_is_one_claim_in_the_history(engine, job):
+    ask = uuid4()
+    for _ in range(2):
+        assert engine.claim("work", job=job, ask=ask, lease=timedelta(seconds=60))
+    assert kinds(engine, job) == ["accepted", "claimed"]
+
+
+def test_a_wake_up_that_comes_too_soon_gets_no_claim(engine, clock, job):
+    take(engine, job).wait(20, None)
+    clock.advance("19 s")
+    assert take(engine, job) is None
+    clock.advance("1 s")
+    assert take(engine, job)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by its wake-up", "by a tick"])

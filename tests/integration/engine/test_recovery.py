@@ -294,6 +294,18 @@ def test_a_pause_stops_claims_of_its_pipeline_and_of_no_other(engine, clock, job
     assert not engine.resume("delivery")
 
 
+def test_what_was_passed_over_is_not_listed_again(engine, clock, job):
+    clock.advance("31 min")
+    listed = [engine.db.run(sql.list_overdue_jobs, passed=passed) for passed in ([], [job])]
+    assert listed == [[{"id": job}], []]
+
+
+def test_recovery_passes_over_what_a_pause_holds(engine, clock, job):
+    engine.pause("delivery")
+    clock.advance("31 min")
+    assert not {"in_other_hands", "wake_up_lost"} & engine.recover().keys()
+
+
 def test_a_pause_of_everything_stops_everything(engine, job):
     engine.pause()
     assert work(engine, job) == "nothing"

@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.engine import Advance, Wait
 from chalicelib.engine.lease import sql
-from tests.toy import Parcel, behaviour, crash, kinds, work
+from tests.toy import Parcel, behaviour, crash, kinds, take, work
 
 
 @pytest.fixture
@@ -31,6 +31,32 @@ def test_a_step_that_goes_on_in_the_same_invocation_owes_no_wake_up(engine, queu
     behaviour["SHIP"] = lambda leased: (owed.extend(engine.db.run("select * from engine.outbox")), Advance())[1]
     assert work(engine, job) == "finished"
     assert (owed, queues.of(job)) == ([], [0])
+
+
+def test_what_sqs_does_not_acknowledge_is_owed_as_before_but_for_a_newer_wake_up(
+    engine, queues, clock, job, monkeypatch
+):
+    newer, later = (engine.accept("tour", Parcel(name=name)).job.id for name in ("newer", "later"))
+    engine.db.run("update engine.outbox set send_at = engine.clock()")
+    take(engine, later).wait(7200, None)
+    engine.db.run("insert into engine.outbox (job_id, queue, run_at, send_at) values (%(id)s, 'work', engine.clock(),"
+                  " engine.clock()) on conflict do nothing", id=newer)  # fmt: skip
+
+    def rows():
+        return {row["job_id"]: row["send_at"] for row in engine.db.run("select * from engine.outbox")}
+
+    def fail(*_, **__):
+        change = (
+            "update engine.outbox set number = number + 1, send_at = send_at + interval '1 h' where job_id = %(id)s"
+        )
+        engine.db.run(change, id=newer)
+        seen.update(rows())
+        raise ConnectionError
+
+    seen = {}
+    monkeypatch.setattr(queues, "send", fail)
+    engine.relay()
+    assert rows() == seen | {job: clock.now()}
 
 
 def test_nor_does_the_database_being_away_once_the_job_is_accepted(lossy, queues):
