@@ -52,6 +52,11 @@ class Life:
         accepted = self.process(lambda: self.engine.accept(pipeline, Parcel(name=name, revision=revision), **more))
         return accepted.job.id if accepted else None
 
+    def wake(self, job: UUID | None) -> None:
+        """A job's wake-up comes."""
+        if worked := self.process(lambda: self.worker.work("work", job=job, until=lambda: 300)):
+            self.outcomes.append(worked.outcome)
+
     def ticks(self, minutes: int = 1, queue: str = "work") -> None:
         for _ in range(minutes):
             self.process(self.engine.recover)
@@ -93,7 +98,7 @@ def a_publication(life: Life) -> None:
     """From the request to the version: two steps, files, a transaction at the end."""
     toy.behaviour.update(PACK=writes_and_keeps, SHIP=finishes_with_a_version)
     named = life.accept("delivery", "a")
-    life.process(lambda: life.worker.work("work", job=named, until=lambda: 300))  # its wake-up has come
+    life.wake(named)
     life.ticks()
 
 
