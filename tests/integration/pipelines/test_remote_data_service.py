@@ -272,6 +272,20 @@ def test_a_file_of_many_invocations_is_handed_over_and_never_begun_anew(office, 
 
 
 @pytest.mark.usefixtures("small")
+def test_a_store_that_hangs_in_the_last_moments_is_not_waited_for_longer(office, remote, monkeypatch) -> None:
+    settle = Upload.settle
+    monkeypatch.setattr(
+        Upload,
+        "settle",
+        lambda upload, waiting=None: [waiting() for _ in range(9)] if waiting else settle(upload),
+    )
+    job = office.publish()
+    in_invocations(office, job)
+
+    published(office, job)
+
+
+@pytest.mark.usefixtures("small")
 def test_a_file_that_breaks_off_goes_on_where_it_broke_off(office, remote) -> None:
     remote.misbehave("file", "cut short", 2)
     job = office.publish()
