@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from chalicelib.catalog.entry import DCT, Rendered, render
 from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence, Failure, Outage, Refusal
-from chalicelib.exports.storage import Upload
+from chalicelib.exports.storage import Store, Upload
 from chalicelib.pipelines import functions
 from chalicelib.pipelines.export.service import DataService
 from chalicelib.pipelines.publication import removal, steps
@@ -306,6 +307,29 @@ def test_an_exports_first_attempt_dies_after_two_files_and_exactly_the_winners_f
     assert office.files() == sorted(file["key"] for file in registry.version(office.db, "trees", 1)["files"])
     assert not set(office.files()) & set(done[:3])
     assert office.uploads() == []
+
+
+def test_a_file_that_is_stored_otherwise_than_it_was_written_is_written_anew_under_another_key(office, monkeypatch):
+    head, lied = Store.head, []
+
+    def lying(store, key):
+        found = head(store, key)
+        if lied or found is None:
+            return found
+        lied.append(key)
+        return replace(found, bytes=found.bytes + 1)
+
+    monkeypatch.setattr(Store, "head", lying)
+    job = office.publish()
+    office.run(20)
+
+    assert office.engine.status(job).state == "PUBLISHED"
+    [export] = office.engine.jobs(pipeline="export")
+    assert [e["details"]["code"] for e in office.engine.history(export.id) if "code" in e["details"]] == [
+        "storage_mismatch"
+    ]
+    assert len(office.files()) == 3
+    assert lied[0] not in office.files()
 
 
 def test_a_publication_that_dies_between_the_replace_and_the_commit_is_published_once(office, monkeypatch):
