@@ -38,7 +38,7 @@ integration: env ## the tests on PostgreSQL, Oxigraph and LocalStack, each alone
 e2e: env ## the tests on the whole stack
 	@$(PYTEST) tests/e2e
 
-e2e-long: env ## 2,000,000 records in functions of 20 seconds, two of them killed: minutes of an otherwise idle machine
+e2e-long: env ## 3,000,000 records in functions of 20 seconds, two of them killed: minutes of an otherwise idle machine
 	@$(PYTEST) -m long tests/e2e
 
 prove: env ## proof that no job hangs and no two owners commit, in minutes; BASE=commit: mutants of the SQL changed since

@@ -329,22 +329,25 @@ def _source_of(name: str, file: YamlFile, connections: list[str], faults: list[F
 @click.command()
 @click.argument("source_name", metavar="SOURCE")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-def init(source_name: str, file: Path | None) -> None:
+@click.option("--without", metavar="COLUMN", multiple=True, help="Leave this column out; once for each.")
+def init(source_name: str, file: Path | None, without: tuple[str, ...]) -> None:
     """Begin the definition of a dataset: write FILE (SOURCE.yaml) with the columns of a registered source.
 
     Types and counts are found by looking at the source from here, where its secret must be set as it is for the
-    functions. What is left to fill in, `leaseway apply` names.
+    functions. A column of a type that isn't published is refused, unless it is left out. What is left to fill in,
+    `leaseway apply` names.
 
     Examples:
       leaseway init trees
       leaseway init trees datasets/trees.yaml
+      leaseway init trees --without location --without owner
     """
     from .beginning import begin
 
     file = file or Path(f"{source_name.replace('_', '-')}.yaml")
     if file.exists():
         raise Refused(f"{file} exists; it stays as it is.")
-    text, told = begin(source_name)
+    text, told = begin(source_name, without)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     click.echo(f"Written to {file}: {told}. Fill in what is empty, then `leaseway apply {file.parent}`.")

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shlex
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from chalicelib.datasets import registry
@@ -40,8 +42,11 @@ columns:  # what isn't listed isn't published; `from: NAME` where the source cal
 """
 
 
-def begin(source_name: str) -> tuple[str, str]:
-    """The text of a first definition, and what is in it; Refused where nothing can be published."""
+def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
+    """The text of a first definition, and what is in it, less the columns ``without``.
+
+    Refused where a column of another type than those that are published isn't among them, or nothing is left.
+    """
     settings, database = administer()
     source = registry.source(database, source_name)
     if source is None:
@@ -56,24 +61,31 @@ def begin(source_name: str) -> tuple[str, str]:
         described, records, values = _seen(Relation(settings.dsn, relation, None, []))
     else:
         described, records, values = _relation(database, source)
-    types = {name: type_ for name, _, type_ in described}
-    lines, refused = [], []
-    for name, kind, _ in described:
-        if declared := types[name]:
-            lines.append(f"  - {{name: {_quoted(name)}, type: {_quoted(declared)}}}{_missing(records - values[name])}")
-        else:
-            lines.append(f"  # {_quoted(name)} is {kind}, which isn't published; have a view or a query make it text")
-            refused.append(f"{name} ({kind})")
-    if not values:
-        raise Refused(f"No column of {source_name} has a type that is published: {', '.join(refused)}.")
+    if unknown := [name for name in without if name not in {column for column, _, _ in described}]:
+        raise Refused(f"{source_name} has no column {', '.join(unknown)}.")
+    picked = [column for column in described if column[0] not in without]
+    if refused := {name: kind for name, kind, type_ in picked if not type_}:
+        named = ", ".join(f"{name} ({kind})" for name, kind in refused.items())
+        options = " ".join(f"--without {shlex.quote(name)}" for name in refused)
+        raise Refused(
+            f"{source_name} has columns of types that aren't published: {named}. Have a view or a query make them text"
+            f" or another type of docs/exports.md, or leave them out: {options}."
+        )
+    if not picked:
+        raise Refused(f"No column of {source_name} is left.")
+    lines = [
+        f"  # {_quoted(name)} ({kind}) was left out"
+        if name in without
+        else f"  - {{name: {_quoted(name)}, type: {_quoted(str(type_))}}}{_missing(records - values[name])}"
+        for name, kind, type_ in described
+    ]
     form = FORM.format(
         records=show.amount(records),
         themes=" ".join(sorted(THEMES.codes)),
         source=source_name,
         columns="\n".join(lines),
     )
-    told = f"{show.amount(records)} records, {len(values)} columns"
-    return form, told + (f"; left out, for their types: {', '.join(refused)}" if refused else "")
+    return form, f"{show.amount(records)} records, {len(picked)} columns"
 
 
 Described = tuple[list[tuple[str, str, str | None]], int, dict[str, int]]

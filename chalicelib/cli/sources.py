@@ -228,7 +228,8 @@ def source_check(name: str, machine: bool) -> None:
         click.echo(f"\n{number} records were read.")
         for column in refused:
             click.echo(
-                f"! {column.name} is {column.found}, which isn't published: have a view or a query make it text."
+                f"! {column.name} is {column.found}, which isn't published: have a view or a query make it text,"
+                " or leave it out of the definition (`leaseway init --without`)."
             )
     if refused:
         raise click.exceptions.Exit(1)

@@ -1,4 +1,4 @@
-"""2,000,000 records in functions of 20 seconds, two of them killed on the way: the files of an undisturbed run."""
+"""3,000,000 records in functions of 20 seconds, two of them killed on the way: the files of an undisturbed run."""
 
 import hashlib
 import json
@@ -24,11 +24,11 @@ from localstack.stack import Stack
 
 from .conftest import SETTINGS, Run, Ticks
 
-RECORDS = 2_000_000
+RECORDS = 3_000_000
 SECONDS = 20
 DEFINITION = """
 title: {en: Counts}
-description: {en: Two million narrow records.}
+description: {en: Three million narrow records.}
 keywords: {en: [numbers]}
 languages: [en]
 publisher: {name: {en: Office}, iri: "https://office.example.org/id"}
@@ -36,7 +36,8 @@ contact: {name: {en: Open data desk}, email: opendata@example.org}
 themes: [TRAN]
 licence: CC0
 source: counts
-formats: [csv, json, xml]
+formats: [csv, json, jsonl, xml]
+gzip: [csv, json, jsonl, xml]
 columns: [{name: n, type: integer}]
 """
 
@@ -114,7 +115,9 @@ def published(run: Run, http: httpx.Client, meanwhile: Callable[[], None] = lamb
                 digest.update(block)
                 size += len(block)
         assert (size, digest.hexdigest()) == (file["bytes"], file["sha256"])
-    return {file["format"]: (file["bytes"], file["sha256"]) for file in record["files"]}
+    found = {file["url"].rpartition("/")[2]: (file["bytes"], file["sha256"]) for file in record["files"]}
+    assert len(found) == 8
+    return found
 
 
 def ended_as(run: Run, job: str) -> dict[str, Any] | None:
@@ -144,7 +147,7 @@ def kill_writer(admin: Admin, files: int, known: Collection[int]) -> dict[str, A
 
 
 @pytest.mark.long
-def test_two_million_records_outlast_their_invocations_and_two_kills(
+def test_three_million_records_outlast_their_invocations_and_two_kills(
     stack: Stack, run: Run, http: httpx.Client, counts: Admin, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEASEWAY_STACK", SETTINGS["LEASEWAY_STACK"])
@@ -167,5 +170,4 @@ def test_two_million_records_outlast_their_invocations_and_two_kills(
     print(f"undisturbed {direct:.0f} s; killed twice, in invocations of {SECONDS} s: {outlasting:.0f} s, {dict(kinds)}")
     assert disturbed == undisturbed
     assert killed[0]["id"] == killed[1]["id"]
-    assert kinds["worker_lost"] >= 2
-    assert kinds["claimed"] > 3
+    assert kinds["worker_lost"] >= 2  # how often it was handed over besides, the machine's speed says

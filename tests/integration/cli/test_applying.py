@@ -72,12 +72,17 @@ def test_a_definition_is_begun_from_what_the_source_has(run, connected, admin_da
     run("source", "apply", tmp_path)
     file = tmp_path / "datasets" / "trees.yaml"
 
-    told = run("init", "trees", file)
+    refused = run("init", "trees", file, code=1)
+    assert "place (point), places (point[])" in refused
+    assert "--without place --without places" in refused
+    assert not file.exists()
 
-    assert "1,200 records, 6 columns; left out, for their types: place (point), places (point[])" in told
+    told = run("init", "trees", file, "--without", "places", "--without", "place")
+
+    assert "1,200 records, 6 columns." in told
     text = file.read_text()
     assert "  - {name: name, type: text}  # none in 1\n" in text
-    assert "  # place is point, which isn't published" in text
+    assert "  # place (point) was left out\n" in text
     begun = yaml.safe_load(text)
     assert [(column["name"], column["type"]) for column in begun["columns"]] == [
         ("id", "integer"),
@@ -102,6 +107,8 @@ def test_what_cannot_be_begun_says_why(run, connected, monkeypatch, tmp_path):
     run("source", "apply", tmp_path)
     assert "[source_changed: " in run("init", "trees", tmp_path / "x.yaml", code=1)
     assert "p (point)" in run("init", "points", tmp_path / "x.yaml", code=1)
+    assert "No column of points is left" in run("init", "points", tmp_path / "x.yaml", "--without", "p", code=1)
+    assert "points has no column q" in run("init", "points", tmp_path / "x.yaml", "--without", "q", code=1)
     monkeypatch.delenv("LEASEWAY_SECRET_SRC")
     assert "LEASEWAY_SECRET_SRC isn't set here" in run("init", "trees", tmp_path / "x.yaml", code=1)
     assert not (tmp_path / "x.yaml").exists()

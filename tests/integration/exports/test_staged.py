@@ -68,7 +68,8 @@ def store(s3):
 
 def everything(source, texts):
     """A table of every type with the nastiest values, each in a row of its own; its columns."""
-    source.run("create type open.mood as enum ('so, so', '<glad>')")
+    source.run("create type open.mood as enum ('so, so', '<glad>'); create domain open.letters as text")
+    source.run("create extension citext schema open")
     declared = [(name, declared, type_, [f"'{v.replace("'", "''")}'" for v in [*values, *NULLED.get(name, [])]])
                 for name, declared, type_, values, _ in VALUES]  # fmt: skip
     declared += [(f"m{n}", declared, type_, values) for n, (type_, (declared, values)) in enumerate(MORE.items())]

@@ -312,7 +312,7 @@ def test_a_copy_is_sealed_by_whom_has_the_time(
     assert staging_tables(office) == []
 
 
-def test_a_copy_has_limits_of_its_own(office, s3, outlasting):
+def test_OD_66_a_copy_has_limits_of_its_own_and_the_failure_names_them(office, s3, outlasting):
     for number, (setting, details) in enumerate(
         (
             ("COPY_RECORDS", {"records": RECORDS, "maximum": 100}),
