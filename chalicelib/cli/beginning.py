@@ -11,6 +11,7 @@ from chalicelib.datasets import registry
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
+from chalicelib.exports.files import Dialect
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
 from chalicelib.pipelines.addresses import loaded_relation
@@ -18,6 +19,7 @@ from chalicelib.pipelines.addresses import loaded_relation
 from . import show
 from .local import administer
 from .remote import Refused
+from .sources import dialect_facts
 
 if TYPE_CHECKING:
     from chalicelib.db import Database
@@ -33,7 +35,7 @@ themes: []  # {themes}
 # publisher, contact, licence, languages: here, or once for all datasets in defaults.yaml
 # spatial: [http://publications.europa.eu/resource/authority/country/DEU]  # recommended by DCAT-AP
 # temporal: {{start: 2026-01-01, end: 2026-12-31}}  # recommended, too
-source: {source}
+source: {source}{dialect}
 # schedule: {{every: day, at: 02:00, zone: Europe/Berlin}}
 # min_records: 1  # fewer fail, as does a drop by more than
 # max_drop: 0.5   # of what is published
@@ -83,6 +85,7 @@ def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
         records=show.amount(records),
         themes=" ".join(sorted(THEMES.codes)),
         source=source_name,
+        dialect=_dialect(source["file"]["dialect"]) if source["file"] else "",
         columns="\n".join(lines),
     )
     return form, f"{show.amount(records)} records, {len(picked)} columns"
@@ -95,6 +98,13 @@ Described = tuple[list[tuple[str, str, str | None]], int, dict[str, int]]
 def _file(file: dict[str, Any]) -> Described:
     described = [(column["name"], column["type"], column["type"]) for column in file["columns"]]
     return described, file["records"], {c["name"]: file["records"] - c["nulls"] for c in file["columns"]}
+
+
+def _dialect(dialect: dict[str, Any]) -> str:
+    """How the file was read, so that whoever fills in the rest sees a wrong guess."""
+    facts = dialect_facts(Dialect(**dialect).as_json())  # in the order of a dialect, which a row doesn't keep
+    found = " · ".join(f"{name} {value}" for name, value in facts if name != "format")
+    return f"  # {dialect['format']}: {found} (another one: `leaseway source upload --help`)"
 
 
 def _relation(database: "Database", source: dict[str, Any]) -> Described:

@@ -392,22 +392,28 @@ def _changes(before: dict[str, Any] | None, described: dict[str, Any]) -> list[s
     ]
 
 
-def _show_file(file: Path, described: dict[str, Any]) -> None:
-    dialect = described["dialect"]
+def dialect_facts(dialect: dict[str, Any]) -> list[tuple[str, str]]:
+    """A file's dialect in words: name and value."""
     words = {("quote", ""): "none", ("delimiter", "\t"): "tab", ("null", ""): "an empty cell"}
+    return [
+        *(
+            (name, words.get((name, value), str(value)))
+            for name, value in dialect.items()
+            if name not in ("decimal", "date")
+        ),
+        *(
+            (name, dialect[name] or f"undecided, such columns are text: declare it with --{name}")
+            for name in ("decimal", "date")
+            if name in dialect
+        ),
+    ]
+
+
+def _show_file(file: Path, described: dict[str, Any]) -> None:
     show.facts(
         [
             ("file", f"{file.name}, {show.amount(described['records'])} records, {show.size(described['bytes'])}"),
-            *(
-                (name, words.get((name, value), value))
-                for name, value in dialect.items()
-                if name not in ("decimal", "date")
-            ),
-            *(
-                (name, dialect[name] or f"undecided, such columns are text: declare it with --{name}")
-                for name in ("decimal", "date")
-                if name in dialect
-            ),
+            *dialect_facts(described["dialect"]),
             ("sha256", described["sha256"]),
         ]
     )
