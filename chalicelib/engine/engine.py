@@ -327,8 +327,9 @@ class Engine:
             # It changed hands between the statements.
 
     def requeue(self, id: UUID, *, also: Callable[[Sql, Job], None] = lambda tx, job: None) -> Accepted:
-        """Start a failed job's subject anew; raises SubjectBusy, or Refusal (not_found, conflict, payload_erased).
+        """Start a failed job's subject anew; raises SubjectBusy, or Refusal.
 
+        It is refused as not_found, conflict or payload_erased, and with what its pipeline's `at_requeue` raises.
         It is accepted together with what `also` writes in the transaction that it is given.
         """
         with self.db.transaction() as tx:
@@ -346,6 +347,8 @@ class Engine:
                 subject = pipeline.subject.model_validate(row["subject"])
             except ValidationError:
                 raise Refusal("conflict", None, "Its subject is of an older release: ask for it anew.") from None
+            if pipeline.at_requeue:
+                worker.load(pipeline.at_requeue)(tx, subject)
             accepted = self._accept(tx, pipeline, subject, coalesce=False)
             tx.run(sql.mark_requeued, job_id=id, requeued_as=accepted.job.id)
             also(tx, accepted.job)

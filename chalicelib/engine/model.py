@@ -54,6 +54,7 @@ class Pipeline:
     run_budget: timedelta | None = None
     coalesces: bool = False  # a second caller may have the first one's job
     pin: str | None = None  # "module:function", (tx, partial subject) -> full subject, or Refusal
+    at_requeue: str | None = None  # "module:function", (tx, subject): raises Refusal where it may not be run again now
     progress_restores_attempts: bool = False  # a committed checkpoint gives the attempts back
     part_of: str | None = None  # the pipeline that starts it, and starts it anew: alone nobody would take its result
 

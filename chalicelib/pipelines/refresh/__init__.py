@@ -27,14 +27,24 @@ refresh = Pipeline(
     done="REFRESHED",
     coalesces=True,  # who asks again gets the one that runs; after a newer manifest was registered, that one too
     pin="chalicelib.pipelines.refresh:pin",
+    at_requeue="chalicelib.pipelines.refresh:may_be_requeued",
 )
 
 
 def pin(tx: Sql, wanted: dict[str, Any]) -> RefreshSubject:
     """The newest version of the manifest; Refusal where refreshes aren't enabled, or there is none."""
-    if not registry.switch(tx)["enabled"]:
-        raise Refusal("not_enabled", None, codes.FAILURES["not_enabled"].remedy)
+    _see_that_it_is_enabled(tx)
     newest = registry.manifest(tx)
     if newest is None:
         raise Refusal("no_manifest", None, codes.PROBLEMS["no_manifest"].remedy)
     return RefreshSubject(manifest=newest["version"])
+
+
+def may_be_requeued(tx: Sql, subject: RefreshSubject) -> None:
+    """Refusal where refreshes aren't enabled; else it is done as its own version of the manifest says, once more."""
+    _see_that_it_is_enabled(tx)
+
+
+def _see_that_it_is_enabled(tx: Sql) -> None:
+    if not registry.switch(tx)["enabled"]:
+        raise Refusal("not_enabled", None, codes.FAILURES["not_enabled"].remedy)

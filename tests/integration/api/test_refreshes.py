@@ -2,7 +2,7 @@
 
 import json
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import boto3
 import psycopg
@@ -13,7 +13,7 @@ from chalicelib.datasets import registry as datasets
 from chalicelib.pipelines.refresh import registry
 from chalicelib.pipelines.refresh.manifest import Manifest
 
-from .seeding import call, problem, register_source, tokens
+from .seeding import call, problem, register_source, tokens, written
 
 PACKAGE = "ab" * 32
 CONTRACT = {
@@ -156,6 +156,25 @@ def test_who_asks_after_a_newer_manifest_was_registered_gets_that_one_too(http, 
     engine.recover()
     shown = json.loads(call(http, "GET", "/refreshes", token).body)["refreshes"]
     assert [(each["manifest"], each["status"]) for each in shown] == [(2, "queued"), (1, "failed")]
+
+
+def test_a_failed_refresh_is_run_again_as_its_own_manifest_says_and_only_while_refreshes_are_enabled(
+    http, database, engine, enabled, token
+):
+    failed = json.loads(call(http, "POST", "/refreshes", token).body)["id"]
+    engine.cancel(UUID(failed))
+    register(database, CONTRACT)
+    registry.disable(database)
+    before, path = written(database), f"/internal/failures/{failed}/requeue"
+
+    refused = problem(call(http, "POST", path, token), 409, "not_enabled")
+    assert "leaseway refresh enable" in refused["detail"]
+    assert written(database) == before
+
+    registry.enable(database, PACKAGE)
+    answered = call(http, "POST", path, token)
+    assert answered.status_code == 202
+    assert engine.job(UUID(json.loads(answered.body)["id"])).subject == {"manifest": 1}
 
 
 def test_the_answers_show_what_became_of_each_contract_and_how_fresh_each_target_is(

@@ -159,6 +159,18 @@ def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server,
     assert OTHER in result.stderr
 
 
+def test_a_refresh_isnt_run_again_while_refreshes_are_disabled(server: Server, run: Run) -> None:
+    remedy = "`leaseway refresh enable --rollback PACKAGE` enables them."
+    server.problem(
+        f"POST /internal/failures/{JOB}/requeue", 409, "not_enabled", "Refreshes aren't enabled", detail=remedy
+    )
+
+    result = run("failures", "requeue", JOB)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert remedy in result.stderr
+
+
 TREES = FAILURE | {"id": OTHER, "subject": {"dataset": "trees"}}
 
 
