@@ -126,7 +126,8 @@ def test_a_definition_begins_from_a_file(run, uploaded, tmp_path):
 
     text = path.read_text()
     assert "# 2 records" in text
-    assert 'source: trees  # csv: encoding utf-8 · delimiter ; · quote " · decimal , · ' in text
+    assert 'source: trees  # csv: encoding utf-8 · delimiter ; · quote " · ' in text
+    assert " · decimal , · " in text
     assert '- {name: "Höhe", type: decimal}  # none in 1' in text
 
 
