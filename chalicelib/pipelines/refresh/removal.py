@@ -1,4 +1,4 @@
-"""What removes the staging table of a contract that didn't get as far as its merge."""
+"""What removes the staging tables that a refresh has left: its worker died, it was cancelled, a target was away."""
 
 from chalicelib.datasets import registry as datasets
 from chalicelib.engine import LedgerRow

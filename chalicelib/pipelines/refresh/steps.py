@@ -1,7 +1,7 @@
 """The one step of a refresh: its contracts, each after those that it depends on, each at most once."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from chalicelib.pipelines.export.slots import slot
 from . import RefreshSubject, registry
 from .chunks import Chunks
 from .manifest import Contract, Manifest
-from .target import ChecksFailed, Seen, Target, TargetError
+from .target import ChecksFailed, Seen, Target, TargetError, drop_staging
 
 OUTAGES = {"source_unreachable", "source_conflict", "target_unreachable", "target_conflict"}
 """What passes by itself: the contract is come back to, and spends no attempt."""
@@ -72,6 +72,7 @@ class _Refresh:
         ] = {}  # the checkpoint: the contract at work, whether it is staged, whether it was late
         self._records = 0
         self._committing = False  # the contract's target may have been changed
+        self._staging: tuple[str, str] | None = None  # where the contract's records may be staged: database, table
 
     def run(self) -> Finished | Wait:
         found = registry.manifest(self._db, self._number)
@@ -115,7 +116,7 @@ class _Refresh:
     # One contract
 
     def _one(self, contract: Contract, index: int, before: Sequence[str]) -> None:
-        started_at, self._committing = self._clock(), False
+        started_at, self._committing, self._staging = self._clock(), False, None
         try:
             if any(outcome != "refreshed" for outcome in before):
                 with self._holding() as tx:
@@ -141,6 +142,10 @@ class _Refresh:
                     read=seen.read,
                     rejected=seen.rejected,
                 )
+            # Only now: whoever is stale got no audit, and the table may be another one's by then.
+            if self._staging:
+                with suppress(TargetError):  # cleanup drops it
+                    drop_staging(*self._staging)
 
     @contextmanager
     def _naming_faults(self, contract: Contract) -> Iterator[None]:
@@ -180,6 +185,7 @@ class _Refresh:
         dsn = address(connection)
         staging = f"refresh_{self._job.id.hex}_{index}"
         self._job.note("refresh_staging", {"connection": connection["name"], "table": staging})
+        self._staging = (dsn, staging)
         target = Target(dsn, contract, self._job.claim_id, staging, self._beat, connection["statement_timeout"])
         with closing(target):
             applied = self._take(target, contract)

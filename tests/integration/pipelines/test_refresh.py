@@ -246,8 +246,39 @@ def test_a_failed_check_leaves_the_target_as_it_was(team, declared, change, chec
     assert (audit["outcome"], audit["code"], audit["inserted"]) == ("failed", "check_failed", 0)
     [verdict] = [each for each in audit["checks"] if each["check"] == check and not each["passed"]]
     assert found in (verdict.get("found"), verdict.get("rejected"))
+    assert team.staging() == []  # nothing of what was read is left there
+
+
+def test_what_is_staged_of_a_failed_contract_is_left_to_cleanup_where_its_target_is_away(team, monkeypatch):
+    def away(*_):
+        raise steps.TargetError("target_unreachable", {"relation": "mart.trees"})
+
+    monkeypatch.setattr(steps, "drop_staging", away)
+    team.register(checks(min_rows=101))
+    assert team.run().code == "contract_failed"
+    assert len(team.staging()) == 1
     team.office.run(45)
     assert team.staging() == []
+
+
+def test_a_stale_worker_whose_check_fails_leaves_the_staging_to_the_next_one(team, monkeypatch):
+    """They have one table: it is dropped only by whoever has written the contract's audit."""
+    team.register()
+    job, stale, real = team.refresh(), [], Target.check
+
+    def loses_its_lease(self, *arguments):
+        if not stale:
+            stale.append(self)
+            team.clock.advance("20 min")
+            team.engine.recover()
+            raise target.ChecksFailed(target.Seen())
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Target, "check", loses_its_lease)
+    team.engine.work("work", job=job, until=lambda: 900.0)
+    assert len(team.staging()) == 1
+    team.office.run(5)
+    assert team.engine.job(job).status == "succeeded"
 
 
 def test_fewer_records_than_half_of_the_last_run_are_no_refresh_unless_the_contract_says_so(team):
