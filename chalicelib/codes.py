@@ -299,7 +299,16 @@ PROBLEMS: dict[str, Code] = {
 ALL = FAILURES | PROBLEMS
 
 
-def sentence(code: str) -> str:
-    """What the code means and what mends it, for people."""
-    found = ALL[code]
+LOGIN_REFUSED = Code(
+    "The database refuses the connection's login: its password, or the login itself.",
+    "Check user and password in the connection's secret (and that the login exists, may LOGIN, and pg_hba.conf lets it"
+    " in); set the secret, `leaseway connection check`, deploy, then requeue it.",
+)
+"""What ``source_denied`` and ``target_denied`` mean when nobody was let in: no GRANT mends that."""
+
+
+def sentence(code: str, sqlstate: object = None) -> str:
+    """What the code means and what mends it, for people; a SQLSTATE tells a login that was refused from a right."""
+    refused = code in ("source_denied", "target_denied") and str(sqlstate).startswith("28")
+    found = LOGIN_REFUSED if refused else ALL[code]
     return f"{found.sentence} {found.remedy}".strip()

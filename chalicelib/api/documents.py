@@ -45,7 +45,7 @@ def status_document(call: Call, job: Job | Failure) -> Document:
     if job.pipeline == "load":
         document["counts"] = call.db.one(_sql.find_load, job=job.id)
     if isinstance(job, Failure):
-        failure = _coded(job.code) | {"details": {"step": job.state, **job.details}}
+        failure = _coded(job.code, job.details) | {"details": {"step": job.state, **job.details}}
         return document | {"state": "FAILED", "finished_at": job.failed_at, "failure": failure}
     return document | {
         "progress": asdict(job.progress),
@@ -216,8 +216,8 @@ def _coming_version(call: Call, job: Job) -> int | None:
     return int(row["number"]) if row else None
 
 
-def _coded(code: str) -> Document:
-    return {"code": code, "sentence": sentence(code)}
+def _coded(code: str, details: Document | None = None) -> Document:
+    return {"code": code, "sentence": sentence(code, (details or {}).get("sqlstate"))}
 
 
 def _links(call: Call, job: Job | Failure) -> Document:

@@ -200,7 +200,9 @@ def _contract(contract: Contract, audit: Row | None) -> dict[str, Any]:
 def _failure(code: str | None, details: dict[str, Any] | None = None) -> dict[str, Any] | None:
     if code is None:
         return None
-    return {"code": code, "sentence": sentence(code)} | ({"details": details} if details else {})
+    return {"code": code, "sentence": sentence(code, (details or {}).get("sqlstate"))} | (
+        {"details": details} if details else {}
+    )
 
 
 def _whole(seconds: float | None) -> int | None:

@@ -136,6 +136,6 @@ def _quoted(name: str) -> str:
 
 
 def _sentence(error: SourceError) -> str:
-    from chalicelib.codes import sentence
+    from chalicelib.exports.check import sentence_here
 
-    return sentence(error.code)
+    return sentence_here(error)

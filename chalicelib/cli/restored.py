@@ -158,7 +158,8 @@ def seen_by_targets(database: Database) -> int:
     try:
         return highest_fence(database)
     except (PermanentFailure, TargetError) as error:
-        raise Refused(f"The targets of refreshes must answer, for they know fences: {sentence(error.code)}") from error
+        why = sentence(error.code, error.details.get("sqlstate"))
+        raise Refused(f"The targets of refreshes must answer, for they know fences: {why}") from error
 
 
 def seen_by_object_storage(bucket: str) -> int:

@@ -107,4 +107,11 @@ def _read(address: str, wanted: Wanted, report: Report) -> None:
 
 def sentence(error: SourceError) -> str:
     """What went wrong, where, and what mends it."""
-    return f"{codes.sentence(error.code)} ({', '.join(f'{name} {value}' for name, value in error.details.items())})"
+    return f"{sentence_here(error)} ({', '.join(f'{name} {value}' for name, value in error.details.items())})"
+
+
+def sentence_here(error: SourceError) -> str:
+    """What went wrong and what mends it, for whoever looks from here: nobody asks again for them, as a job does."""
+    if error.code == "source_unreachable":
+        return f"{codes.FAILURES[error.code].sentence} Look at its address in the secret, and at the way there."
+    return codes.sentence(error.code, error.details.get("sqlstate"))

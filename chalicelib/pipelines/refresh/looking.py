@@ -29,7 +29,7 @@ def look(db: Database, contract: Contract) -> Iterator[str]:
             identities.append((yield from findings))
         except (PermanentFailure, SourceError, TargetError) as error:
             said = ", ".join(f"{name} {value}" for name, value in error.details.items())
-            yield f"{sentence(error.code)} [{error.code}{f': {said}' if said else ''}]"
+            yield f"{sentence(error.code, error.details.get('sqlstate'))} [{error.code}{f': {said}' if said else ''}]"
     if len(identities) == 2 and identities[0] == identities[1]:
         yield f"{sentence('target_is_source')} [target_is_source: relation {contract.target.table}]"
 

@@ -186,6 +186,19 @@ def test_why_isnt_it_newer_is_answered_on_one_screen(ask, engine, clock, databas
     assert document["health"]["reasons"] == ["catch_up has not finished for five minutes"]
 
 
+def test_a_login_that_is_refused_is_told_from_a_right_that_lacks(ask, engine, database):
+    fail(database, engine, code="source_denied", sqlstate="28P01")
+    refused = json.loads(ask("GET", "/datasets/flights/status").body)["failure"]["failure"]
+
+    assert (refused["code"], refused["details"]["sqlstate"]) == ("source_denied", "28P01")
+    assert "password" in refused["sentence"]
+    assert "GRANT" not in refused["sentence"]
+
+    fail(database, engine, code="source_denied", sqlstate="42501")
+    lacking = json.loads(ask("GET", "/datasets/flights/status").body)["failure"]["failure"]
+    assert "GRANT" in lacking["sentence"]
+
+
 def test_a_failure_that_a_later_version_mended_is_no_answer_any_more(ask, engine, clock, database):
     fail(database, engine)
     clock.advance("1 min")

@@ -121,7 +121,7 @@ def test_a_reader_of_single_columns_reads_what_is_published(server):
 @pytest.mark.parametrize(
     ("dsn", "said"),
     [
-        ("postgresql://u@127.0.0.1:9/x", "doesn't answer"),
+        ("postgresql://u@127.0.0.1:9/x", "doesn't answer. Look at its address in the secret"),
         ("postgresql://u:canary@db.example.org/x?sslmode=require", "sslmode=require"),
         ("nonsense canary", "isn't a connection string"),
     ],
@@ -138,7 +138,8 @@ def test_a_server_that_is_not_reached_is_one_finding(dsn, said):
 def test_a_wrong_password_is_said(server):
     report = check(make_conninfo(server.dsn, password="canary"), [])
 
-    assert "may not read" in report.findings[0]
+    assert "Check user and password in the connection's secret" in report.findings[0]
+    assert "GRANT" not in report.findings[0]
     assert "28P01" in report.findings[0]
 
 
