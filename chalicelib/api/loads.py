@@ -114,7 +114,15 @@ def register(api: Api) -> None:
         from chalicelib.pipelines.load.accepting import begin_upload
 
         query(call.request)
-        wanted = read_as(UploadBody, json_object(call.request), "bad_json")
+        body = json_object(call.request)
+        if isinstance(size := body.get("bytes"), int) and size > MAX_UPLOAD:
+            raise Problem(
+                "bad_json",
+                f"It has {size} bytes; at most {MAX_UPLOAD} are taken. Split the file into several loads, or have an"
+                " operator register it, or a table, as the source: `leaseway source upload` or `register`.",
+                field="bytes",
+            )
+        wanted = read_as(UploadBody, body, "bad_json")
         upload, expires_at = begin_upload(call.engine, dataset, call.principal.name, wanted.bytes)
         url = store().presign_put(upload_key(upload), wanted.bytes, PUT_WITHIN)
         document = {"id": upload, "url": url, "method": "PUT", "bytes": wanted.bytes, "expires_at": expires_at}

@@ -1,7 +1,10 @@
 """Loads: rows pushed into a dataset's store, over HTTP; and their demo."""
 
+import csv
+import io
 import json
 import tarfile
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,11 @@ from .remote import Away, Refused, Remote
 INLINE = 3_000_000
 """Bytes up to which the rows are the request's body; a larger file is uploaded first."""
 
-MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
+MOST = 50_000_000
+"""Bytes of an upload; the server takes no more."""
+
+MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl", "json": "application/json"}
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
 
 
 @click.command()
@@ -39,7 +46,7 @@ MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
 def load(
     dataset: str, file: Path, replace: bool, form: str | None, key: str | None, machine: bool, **dialect: Any
 ) -> None:
-    """Load the rows of FILE, CSV or JSON Lines, into the store of DATASET: all of them or none.
+    """Load the rows of FILE (CSV, JSON Lines, a JSON array of objects) into the store of DATASET: all or none.
 
     Rows are known by the key that the dataset's definition names: a new one is added, one that is there is changed.
     Rows that don't fit are named by number, column and reason, and nothing is written; with --json as the problem
@@ -50,26 +57,34 @@ def load(
       leaseway load sensors readings.jsonl --key "readings-$(date +%F)"
       leaseway load trees trees.csv --replace --encoding windows-1252 --delimiter ';' --decimal , --date DD.MM.YYYY
     """
-    form = form or ("jsonl" if file.suffix.lower() in (".jsonl", ".ndjson") else "csv")
+    form = form or SUFFIXES.get(file.suffix.lower(), "csv")
+    if (bytes_ := file.stat().st_size) > MOST:
+        raise Refused(
+            f"{file.name} has {show.size(bytes_)}, and a load takes at most {show.size(MOST)}. Split it into several"
+            " loads; or have an operator make it a source, which may be larger: the file with `leaseway source upload`,"
+            " a table with `leaseway source register`."
+        )
+    content = file.read_bytes()
     named = {"delimiter": {"tab": "\t"}, "quote": {"none": ""}}
     options = {name: named.get(name, {}).get(value, value) for name, value in dialect.items()}
     if replace:
         options["mode"] = "replace"
     server = remote()
     try:
-        accepted = send(server, dataset, file.read_bytes(), form, options, key if key is not None else str(uuid4()))
+        accepted = send(server, dataset, content, form, options, key if key is not None else str(uuid4()))
     except Refused as refused:
         if machine and refused.body:
             show.as_json(refused.body)
         elif rows := refused.body.get("rows"):
-            bad = [(row["row"], row["column"], row["reason"], row.get("value")) for row in rows]
-            show.table(("row", "column", "reason", "value"), bad, "")
+            show.bad_rows(rows, refused.body.get("records"))
         raise
     try:
         status = until_it_ends(server, dataset, accepted, quiet=machine)
-    except Refused:
+    except Refused as refused:
         if machine:
             show.as_json(server.get(accepted.headers["Location"]))
+        elif refused.code == "unknown_column" and (name := unknown(content, form, options, refused.body)):
+            raise Refused(f"{refused.message}\n  The column is {name!r}.") from refused
         raise
     if machine:
         show.as_json(status)
@@ -90,9 +105,60 @@ def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[
         return server.ask(
             "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options
         )
+    if form == "json":  # an upload is read line by line
+        content, form = lines(content, options.pop("encoding", None) or "utf-8"), "jsonl"
     upload = server.ask("POST", f"{address}/uploads", json={"bytes": len(content)}).json()
     put(upload, content)
     return server.ask("POST", address, idempotency_key=key, upload=upload["id"], format=form, **options)
+
+
+def lines(content: bytes, encoding: str) -> bytes:
+    """A JSON array as JSON Lines: each element as it is written, for a number's digits are its value."""
+    try:
+        text = content.decode(encoding).removeprefix("\ufeff")
+    except (UnicodeDecodeError, LookupError) as error:
+        raise Refused(f"The file isn't {encoding}: name its encoding with --encoding.") from error
+    decoder, found = json.JSONDecoder(), []
+    at, expected = _after_space(text, 0), "["
+    try:
+        while text[at] == expected:
+            at = _after_space(text, at + 1)
+            if text[at] == "]" and not found:
+                break
+            _, end = decoder.raw_decode(text, at)
+            # The end of a line stands between JSON's tokens alone, where a blank is the same.
+            found.append(text[at:end].replace("\r", " ").replace("\n", " "))
+            at, expected = _after_space(text, end), ","
+        if text[at] == "]" and _after_space(text, at + 1) == len(text):
+            return "".join(f"{one}\n" for one in found).encode()
+    except (IndexError, ValueError, RecursionError):
+        pass
+    raise Refused(f"The file isn't one JSON array: it breaks off being one in or after object {len(found) + 1}.")
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def unknown(content: bytes, form: str, options: dict[str, Any], details: Mapping[str, Any]) -> str | None:
+    """The name of the CSV column that a load failed for: the server keeps only its place, but the file is here."""
+    if form != "csv" or not isinstance(place := details.get("column"), int):
+        return None
+    text = content[:1_000_000].decode(options.get("encoding") or "utf-8", errors="replace").removeprefix("\ufeff")
+    kept = io.StringIO(text, newline="")
+    for _ in range(options.get("skip") or 0):
+        kept.readline()
+    quote = options.get("quote")
+    reader = csv.reader(
+        kept,
+        delimiter=options.get("delimiter") or ",",
+        quotechar='"' if quote is None else quote or None,
+        quoting=csv.QUOTE_NONE if quote == "" else csv.QUOTE_MINIMAL,
+    )
+    header = next(reader, [])
+    return header[place - 1][:100] if 0 < place <= len(header) else None
 
 
 def put(upload: dict[str, Any], content: bytes) -> None:

@@ -215,6 +215,10 @@ def failures_show(job: UUID, machine: bool) -> None:
             *(() if _since(document) else (_again(document),)),
         ]
     )
+    found = document["failure"].get("details") or {}
+    if found.get("rows"):
+        click.echo()
+        show.bad_rows(found["rows"], found.get("records"))
 
 
 def _since(failed: dict[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 """Leaseway over HTTP: all that an office laptop needs is an address and a token."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from ssl import SSLContext
@@ -10,6 +11,7 @@ import click
 import httpx
 
 UNFINISHED = ("queued", "running")
+KEY = re.compile(r"[\x21-\x7e]{1,255}")
 PASSING = (429, 502, 503, 504)
 AGAIN = 1.0
 """Seconds until what wasn't Leaseway is asked once more."""
@@ -66,6 +68,11 @@ class Remote:
         headers = self._authorization if address.startswith(self.url + "/") else {}
         parameters = {name: str(value) for name, value in query.items() if value is not None}
         if idempotency_key is not None:
+            if not KEY.fullmatch(idempotency_key):
+                raise click.BadParameter(
+                    "it is 1 to 255 visible ASCII characters: letters, digits and signs, no blank, no umlaut.",
+                    param_hint="--key",
+                )
             headers = headers | {"Idempotency-Key": idempotency_key}
         if media_type is not None:
             headers = headers | {"Content-Type": media_type}

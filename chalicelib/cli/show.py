@@ -128,8 +128,19 @@ def waits(status: Mapping[str, Any]) -> str:
 def failure(status: Mapping[str, Any]) -> str:
     """Why a job failed: the sentence, its code and the details that help."""
     failed = status.get("failure") or {}
-    more = details(failed.get("details"))
+    # Bad rows are a table of their own.
+    more = details({name: value for name, value in (failed.get("details") or {}).items() if name != "rows"})
     return f"{failed['sentence']} [{failed['code']}{': ' + more if more else ''}]"
+
+
+def bad_rows(rows: Sequence[Mapping[str, Any]], records: int | None) -> None:
+    """Rows that can't be loaded, one a line, and how many there are; nothing where none is told."""
+    if not rows:
+        return
+    columns = ("row", "column", "reason", *(("value",) if any("value" in row for row in rows) else ()))
+    table(columns, [[row.get(name) for name in columns] for row in rows], "")
+    if records and records > len(rows):
+        click.echo(f"These are the first {len(rows)} of {amount(records)} rows that don't fit.")
 
 
 def failure_briefly(status: Mapping[str, Any]) -> str:
@@ -187,7 +198,11 @@ def watch(statuses: Iterable[dict[str, Any]], *, quiet: bool = False) -> dict[st
         for last in statuses:
             say(last)
     if last.get("status") == "failed":
-        raise Refused(failure(last))
+        failed = last.get("failure") or {}
+        found = failed.get("details") or {}
+        if not quiet:
+            bad_rows(found.get("rows") or [], found.get("records"))
+        raise Refused(failure(last), failed.get("code"), found)
     return last
 
 

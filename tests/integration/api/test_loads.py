@@ -256,7 +256,10 @@ def test_an_upload_has_an_address_of_its_own_for_so_many_bytes(http, database, w
 
 @pytest.mark.parametrize("size", [0, MAX_UPLOAD + 1, "12", None, 1.5])
 def test_an_upload_says_its_size(http, who, size):
-    problem(call(http, "POST", f"{LOADS}/uploads", who["publisher"], {"bytes": size}), 400, "bad_json", "bytes")
+    answered = call(http, "POST", f"{LOADS}/uploads", who["publisher"], {"bytes": size})
+
+    problem(answered, 400, "bad_json", "bytes")
+    assert (b"at most 50000000 are taken. Split the file" in answered.body) is (size == MAX_UPLOAD + 1)
 
 
 def test_what_is_no_load_is_not_found(http, engine, who):

@@ -26,6 +26,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.answers: dict[str, list[tuple[int, Any, dict[str, str]]]] = defaultdict(list)
         self.asked: list[tuple[str, Any, str | None]] = []
+        self.media_types: list[str | None] = []
         self.keys: list[str | None] = []  # the Idempotency-Key of each
 
     def tell(self, request: str, body: Any = None, status: int = 200, **headers: str) -> None:
@@ -50,6 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {self.path}"
         self.server.asked.append((request, sent, self.headers.get("Authorization")))
         self.server.keys.append(self.headers.get("Idempotency-Key"))
+        self.server.media_types.append(self.headers.get("Content-Type"))
         told = self.server.answers[request]
         status, body, headers = (told.pop(0) if len(told) > 1 else told[0]) if told else (599, f"untold: {request}", {})
         if status == NO_ANSWER:

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from chalicelib.cli import loading
+from chalicelib.cli.remote import Refused
 from chalicelib.datasets.definition import Definition
+from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD
 
 from .conftest import JOB, NO_ANSWER, status
 
@@ -134,6 +136,94 @@ def test_a_load_that_fails_is_json_where_a_machine_asks(server, run, file):
     result = run("load", "trees", file(), "--json")
 
     assert (result.exit_code, json.loads(result.stdout)["failure"]) == (1, why)
+
+
+def test_a_json_array_is_known_by_its_name_or_said(server, run, file):
+    accepting(server)
+
+    for path, *more in [(file('[{"id": 1}]', "trees.JSON"),), (file('[{"id": 1}]', "trees"), "--format", "json")]:
+        assert run("load", "trees", path, *more).exit_code == 0
+        assert server.media_types[-2] == "application/json"
+
+
+def test_a_large_json_array_is_uploaded_line_by_line_as_it_is_written(server, run, file, monkeypatch):
+    monkeypatch.setattr(loading, "INLINE", 5)
+    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put"}, 201)
+    server.tell("PUT /put")
+    accepting(server, f"{POST}?upload=u1&format=jsonl")
+
+    result = run("load", "trees", file(' [ {"v":\n 1.10, "t": "a]\\n"},\r\n{} ]\n', "trees.json"))
+
+    assert result.exit_code == 0, (result.output, server.asked)
+    assert server.asked[1][1] == b'{"v":  1.10, "t": "a]\\n"}\n{}\n'
+
+
+@pytest.mark.parametrize("text", ['{"id": 1}', "[1", "[1,]", "[1] x", "", "[", "[1 2]"])
+def test_what_is_no_json_array_is_not_uploaded(text):
+    with pytest.raises(Refused, match="isn't one JSON array"):
+        loading.lines(text.encode(), "utf-8")
+
+    assert loading.lines(b"[ ]", "utf-8") == b""
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "mit leer", "", "x" * 256, "a\n"])
+@pytest.mark.parametrize("command", ["load", "publish"])
+def test_a_key_that_no_header_takes_is_refused_before_anything_is_sent(server, run, file, command, key):
+    result = run(command, "trees", *([file()] if command == "load" else []), "--key", key)
+
+    assert result.exit_code == 2
+    assert "visible ASCII characters" in result.output
+    assert not server.asked
+
+
+def test_a_file_that_no_load_takes_is_refused_with_the_way_out(server, run, file, monkeypatch):
+    monkeypatch.setattr(loading, "MOST", 5)
+
+    result = run("load", "trees", file())
+
+    assert (result.exit_code, server.asked) == (1, [])
+    assert "trees.csv has 12 B, and a load takes at most 5 B. Split it" in result.output
+    assert "leaseway source upload" in result.output
+
+
+def test_the_server_takes_as_much():
+    assert MAX_UPLOAD == 50_000_000
+    assert (loading.MOST, loading.INLINE) == (MAX_UPLOAD, MAX_INLINE)
+
+
+def failing(server, code, **details):
+    why = {"code": code, "sentence": "No.", "details": details}
+    server.tell(POST, status("REQUESTED", pipeline="load"), 202, Location=f"{server.url}/loads/{JOB}")
+    server.tell(f"GET /loads/{JOB}", status("FAILED", pipeline="load", failure=why))
+
+
+def test_bad_rows_of_an_upload_are_a_table_with_the_true_count(server, run, file):
+    failing(server, "invalid_rows", rows=[{"row": 2, "column": "id", "reason": "missing"}], records=1234)
+
+    result = run("load", "trees", file())
+
+    assert "row  column  reason\n2    id      missing\nThese are the first 1 of 1,234 rows" in result.stdout
+    assert "Error: No. [invalid_rows: records 1234]\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ("id,hö\n1,x\n", ("--encoding", "windows-1252")),
+        ("id\t'hö'\n", ("--delimiter", "tab", "--quote", "'", "--encoding", "windows-1252")),
+        ('above\n"id",hö\n', ("--skip", "1", "--encoding", "windows-1252")),
+    ],
+)
+def test_an_unknown_column_of_an_upload_is_named(server, run, file, content, options):
+    failing(server, "unknown_column", column=2)
+    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put"}, 201)
+    server.tell("PUT /put")
+    for asked in ("&delimiter=%09&quote=%27", "&skip=1", ""):
+        server.answers[f"{POST}?upload=u1&format=csv{asked}&encoding=windows-1252"] = server.answers[POST]
+
+    result = run("load", "trees", file(content), *options)
+
+    assert "The column is 'hö'." in result.stderr, (result.output, server.asked)
 
 
 def test_another_refusal_is_a_sentence(server, run, file):

@@ -141,7 +141,8 @@ def test_rows_that_did_not_fit_are_counted_in_the_list_and_named_one_by_one(serv
 
     assert "invalid_rows (rows 2, records 2): Rows can't be loaded." in run("failures", "list").output
     shown = run("failures", "show", JOB).output
-    assert "rows row 2 column id reason missing; row 5 column id reason key_twice, records 2" in shown
+    assert "[invalid_rows: records 2]" in shown
+    assert "row  column  reason\n2    id      missing\n5    id      key_twice\n" in shown
 
 
 def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server, run: Run) -> None:
