@@ -118,7 +118,8 @@ def lines(content: bytes, encoding: str) -> bytes:
         text = content.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError) as error:
         raise Refused(f"The file isn't {encoding}: name its encoding with --encoding.") from error
-    decoder, found = json.JSONDecoder(), []
+    decoder = json.JSONDecoder()
+    found: list[str] = []
     at, expected = _after_space(text, 0), "["
     try:
         while text[at] == expected:
