@@ -30,10 +30,10 @@ def who(database, app, environment):
 def load(http, who):
     """Load as the publisher, with a key."""
 
-    def ask(body=None, query="", token="publisher", key="a-key", media_type="application/json"):
+    def ask(body=None, query="", token="publisher", key="a-key", media_type="application/json", path=LOADS):
         headers = {"content_type": media_type} | ({"idempotency_key": key} if key else {})
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return call(http, "POST", LOADS + query, who[token], content, **headers)
+        return call(http, "POST", path + query, who[token], content, **headers)
 
     return ask
 
@@ -105,6 +105,31 @@ def test_the_same_key_is_the_same_load_and_something_else_under_it_is_refused(ht
     # In this order: the second waits for the first.
     waiting = database.run("select held_back from engine.job order by order_number")
     assert [row["held_back"] for row in waiting] == [False, True, True]
+
+
+@pytest.mark.parametrize("dialect", ["null=-", "delimiter=%3B", "quote='", "decimal=,", "date=DD.MM.YYYY"])
+def test_how_rows_are_written_is_a_part_of_what_a_key_stands_for(database, load, dialect):
+    content = b"year\n2013\n"
+    assert load(content, media_type="text/csv").status_code == 202
+    another = load(content, f"?{dialect}", media_type="text/csv")
+    problem(another, 409, "idempotency_mismatch", "Idempotency-Key")
+
+
+def test_one_key_for_two_datasets_is_two_loads(database, load):
+    define(database, "roads", columns=COLUMNS, key=["year"])
+    answers = [load(ROWS, token="operator", path=path) for path in (LOADS, "/datasets/roads/loads")]
+
+    assert [answered.status_code for answered in answers] == [202, 202]
+    assert len({json.loads(answered.body)["id"] for answered in answers}) == 2
+
+
+def test_an_upload_is_for_the_dataset_that_it_was_begun_for(http, database, who, load):
+    define(database, "roads", columns=COLUMNS, key=["year"])
+    begun = call(http, "POST", "/datasets/roads/loads/uploads", who["operator"], {"bytes": 12})
+    upload = json.loads(begun.body)["id"]
+
+    problem(load(None, f"?upload={upload}&format=csv", "operator"), 422, "unknown_upload", "upload")
+    assert database.run("select job_id from dataset.upload") == [{"job_id": None}]
 
 
 def test_rows_that_do_not_fit_are_named_to_their_sender_and_nothing_is_kept(database, load):

@@ -10,7 +10,7 @@ import pytest
 from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.db import DatabaseAway
-from chalicelib.engine import Refusal, SubjectBusy
+from chalicelib.engine import Leased, Refusal, SubjectBusy
 from chalicelib.exports.storage import Store
 from chalicelib.pipelines.load import steps, upload_key
 from chalicelib.pipelines.load.rows import Unfit
@@ -441,6 +441,31 @@ def test_a_worker_that_dies_anywhere_leaves_nothing_and_the_next_one_loads_once(
     assert office.engine.status(job).attempts == (1 if finished else 2)
     office.run(40)
     assert (staging_tables(office), uploads(office)) == ([], [])
+
+
+def test_a_worker_that_loses_its_claim_once_all_is_read_does_not_begin_to_write(office, owner, monkeypatch):
+    real_require, real_prepare, lost, prepared = Leased.require, steps.prepare_store, [], []
+
+    def is_recovered(job, seconds):
+        real_require(job, seconds)
+        if not lost:
+            lost.append(job.claim_id)
+            office.clock.advance("20 min")
+            office.engine.recover()
+
+    def prepare(*arguments, **more):
+        prepared.append(1)
+        return real_prepare(*arguments, **more)
+
+    monkeypatch.setattr(Leased, "require", is_recovered)
+    monkeypatch.setattr(steps, "prepare_store", prepare)
+    job = owner.load([{"id": 1, "Art": "x"}])
+    office.work()
+    assert (len(lost), prepared, owner.done(job)) == (1, [], None)
+    office.run(5)
+
+    assert owner.done(job) == (1, 1, 0, 0)
+    assert (office.engine.status(job).attempts, prepared) == (2, [1])
 
 
 def test_a_database_that_goes_away_while_dropping_leaves_it_to_cleanup(office, owner, monkeypatch):

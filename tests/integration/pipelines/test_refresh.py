@@ -81,6 +81,32 @@ def test_the_second_refresh_changes_only_what_differs(team):
     assert team.audits(done.id)["trees"]["updated"] == 1
 
 
+def test_a_refresh_is_of_the_manifest_that_was_the_newest_when_it_was_accepted(team):
+    make(team, "parks")
+    team.register()
+    job = team.refresh()
+    assert team.register(other("parks")) == 2
+    team.engine.work("work", job=job, until=lambda: 900.0)
+
+    done = team.engine.job(job)
+    assert (done.status, done.version) == ("succeeded", 1)
+    assert [(name, row["manifest"]) for name, row in team.audits(job).items()] == [("trees", 1)]
+    assert team.target("mart.parks") == []
+
+
+def test_a_source_is_read_in_the_revision_that_the_manifest_pinned(team):
+    team.register()
+    team.admin.execute("create table src.newer as select 1 as id, 'newer' as name")
+    team.admin.execute("grant select on src.newer to leaseway_app")
+    datasets.register_source(team.db, "trees", "src", "src.newer", None)
+    assert team.run().status == "succeeded"
+    assert team.target() == team.source()
+
+    team.register(checks(max_drop=1))  # a newer version pins the newer one
+    team.run()
+    assert team.target() == [(1, "newer")]
+
+
 def test_two_contracts_of_one_table_by_two_connections_are_each_done(team):
     """What stands at the fence is the first one's; the second one must not take it for its own."""
     datasets.add_connection(team.db, "martb", "LEASEWAY_SECRET_MART")
@@ -366,9 +392,10 @@ def test_what_depends_on_a_failed_contract_is_skipped_and_the_rest_goes_on(team)
 def test_a_contract_that_is_done_isnt_repeated_by_the_next_attempt(team, monkeypatch):
     make(team, "parks")
     team.register({}, other("parks", depends_on=["trees"]))
-    real, dead = steps._Refresh._refresh, []
+    real, dead, begun = steps._Refresh._refresh, [], []
 
     def dies_at_the_second(self, contract, *arguments):
+        begun.append(contract.name)
         if contract.name == "parks" and not dead:
             dead.append(contract.name)
             raise Killed
@@ -378,6 +405,7 @@ def test_a_contract_that_is_done_isnt_repeated_by_the_next_attempt(team, monkeyp
     done = team.run(minutes=4)
 
     assert (done.status, done.attempts) == ("succeeded", 2)
+    assert begun == ["trees", "parks", "parks"]
     assert team.history() == [("INSERT", 100)]
     assert set(outcomes(team, done.id).values()) == {("refreshed", None)}
 
@@ -694,12 +722,13 @@ def test_a_long_copy_goes_on_in_the_next_invocation_where_the_last_one_ended(tea
     team.admin.execute("alter table src.trees drop constraint trees_pkey; alter table src.trees alter id drop not null")
     team.admin.execute("insert into src.trees values (null, 'no key'), (null, 'none either'), (10, 'again')")
     team.register({"chunk_rows": 10, "checks": {"max_rejected": 4}})
-    job, calls = team.refresh(), []
+    job, calls, staged = team.refresh(), [], []
     real = Target.stage
 
     def counted(self, batches, **more):
         calls.append(team.engine.job(job).claim_id)
-        return real(self, batches, **more)
+        staged.append(real(self, batches, **more))
+        return staged[-1]
 
     monkeypatch.setattr(Target, "stage", counted)
     for _ in range(12):  # each invocation has time for a chunk
@@ -710,6 +739,7 @@ def test_a_long_copy_goes_on_in_the_next_invocation_where_the_last_one_ended(tea
     done = team.engine.job(job)
     assert (done.status, done.attempts) == ("succeeded", 1)
     assert len(set(calls)) > 3
+    assert sum(staged) == 101  # none a second time: all that have a key
     audit = team.audits(job)["trees"]
     # 98 with keys of their own, ten twice, two without: the last four are rejected.
     assert (audit["read"], audit["rejected"], audit["inserted"]) == (103, 4, 99)
