@@ -31,6 +31,7 @@ DETAILS = frozenset(
         "field",
         "rows",  # number, column and reason of bad ones: nothing that stood in them
         "contract",
+        "secret",  # a variable's name, never what it holds
         "exception",  # a class name, never its text
     }
 )
@@ -98,7 +99,9 @@ FAILURES: dict[str, Code] = {
         " min_records and max_drop in the definition say what is always right.",
     ),
     "unknown_secret": Code(
-        "The secret that the connection names isn't known here.", "Set the secret, then deploy and requeue it."
+        "The secret that the connection names isn't known here.",
+        "Set the secret that the details name, deploy (local stack: `leaseway connection add` with it set, then"
+        " `leaseway up`), then run it again.",
     ),
     "bad_address": Code(
         "The connection's address can't be read, or asks for less than sslmode=verify-full of another machine.",
@@ -150,7 +153,8 @@ FAILURES: dict[str, Code] = {
     ),
     "contract_failed": Code(
         "At least one contract of the refresh failed; its target is as it was, and so are those that depend on it.",
-        "The refresh's own page names each contract with its code; mend the cause, then refresh again.",
+        "`leaseway refresh status JOB` (the refresh's own page) names each contract with its code;"
+        " mend the cause, then refresh again.",
     ),
     "check_failed": Code(
         "The records don't meet the contract's checks; the target is as it was.",

@@ -101,6 +101,8 @@ def register(api: Api) -> None:
         """Why isn't it newer? Version, schedule, active job, last failure, pause, and when the machinery last ran."""
         query(call.request)
         definition = registry.definition(call.db, dataset)
+        if definition is None and registry.is_deleted(call.db, dataset):
+            raise Problem("gone", f"Dataset '{dataset}' was deleted; its id is never given again.")
         if definition is None:
             raise not_found("There is no definition of this dataset.")
         return answer(dataset_status(call, dataset, definition))

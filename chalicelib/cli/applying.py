@@ -1,5 +1,6 @@
 """Folders of YAML: what an office publishes, kept in files, checked as a whole and applied as often as one likes."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from .sources import source
 from .yaml_files import NAME, Fault, Faulty, YamlFile, in_folder, read
 
 if TYPE_CHECKING:
-    from chalicelib.db import Sql
+    from chalicelib.db import Database, Sql
 
 DEFAULTS = ("publisher", "contact", "licence", "languages")
 """What a defaults.yaml may say for every definition of its folder that doesn't say it itself."""
@@ -83,6 +84,14 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     changes = _planned(server, folder, prune, faults)
     _stop_at(faults)
     _tell(changes)
+    if any(
+        change.what == "created" or any(name.startswith(("columns", "source")) for name in change.fields)
+        for change in changes
+    ):
+        click.echo(
+            "Not checked: whether the sources have these columns. `leaseway source check SOURCE` lists what one has.",
+            err=True,
+        )
     if not dry_run:
         if not yes and any(change.what == "deleted" for change in changes):
             click.confirm(FOR_GOOD, abort=True, err=True)
@@ -206,6 +215,8 @@ def _check(
             raise
         body = refused.body
         one = {"field": body.get("field", ""), "detail": body.get("detail") or body["title"]}
+        if refused.code == "gone":
+            one["detail"] = f"{one['detail'].rstrip('.')}: give the file another name"
         for error in body.get("errors") or [one]:
             # Alone, the sentence names the field itself.
             where = str(error["field"])
@@ -291,7 +302,34 @@ def source_apply(folder: Path, dry_run: bool) -> None:
         if dry_run:
             raise Rollback
     _tell(changes)
+    for line in _unread(database, {name: file.content for name, file in files.items()}):
+        click.echo(f"! {line}", err=True)
     click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
+
+
+def _unread(database: "Database", said: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """What of these sources can't be read from here, and what couldn't be looked at: they are registered all the same.
+
+    A table may come later, and whoever registers it needn't have its secret.
+    """
+    from chalicelib.datasets import registry
+    from chalicelib.exports.check import Wanted, unread
+
+    for connection in registry.connections(database):
+        wanted = [
+            Wanted(name, content.get("relation"), content.get("query"))
+            for name, content in said.items()
+            if content.get("connection") == connection["name"]
+        ]
+        if not wanted:
+            continue
+        if dsn := os.environ.get(connection["secret"]):
+            yield from unread(dsn, wanted)
+        else:
+            yield (
+                f"Not checked, for {connection['secret']} isn't set here:"
+                f" {', '.join(one.source for one in wanted)}. `leaseway source check SOURCE` looks at one."
+            )
 
 
 def _source_of(name: str, file: YamlFile, connections: list[str], faults: list[Fault]) -> "Callable[[Sql], int] | None":

@@ -331,6 +331,8 @@ def _show_contracts(document: dict[str, Any]) -> None:
         "It has no contracts.",
     )
     for contract in document["contracts"]:
+        if (failed := contract.get("failure")) and failed["code"] != "dependency_failed":
+            click.echo(f"! {contract['contract']}: {show.failure(contract)}")
         for check in contract.get("checks") or ():
             if not check["passed"]:
                 said = show.details({name: value for name, value in check.items() if name not in ("check", "passed")})

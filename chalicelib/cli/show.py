@@ -314,7 +314,7 @@ def dataset_status(document: Mapping[str, Any]) -> None:
         rows += [
             ("last failure", f"{moment(failed['finished_at'])}, {failed['pipeline']} {failed['id']}"),
             ("because", failure(failed)),
-            ("to mend it", failed.get("command")),
+            ("to mend it", _mending(document["dataset"], failed)),
         ]
     if pause:
         rows.append(
@@ -326,6 +326,17 @@ def dataset_status(document: Mapping[str, Any]) -> None:
     ]
     rows += [("not well", reason) for reason in health["reasons"]]
     facts(rows)
+
+
+def _mending(dataset: str, failed: Mapping[str, Any]) -> str | None:
+    """What to do about a failed publication; where the definition is wrong, publishing alone fails again."""
+    command = failed.get("command")
+    if command and (failed.get("failure") or {}).get("code") in ("source_changed", "not_conformant"):
+        return (
+            f"change the definition (`leaseway definition get {dataset}`, or its file; `leaseway source check SOURCE`"
+            f" lists the columns that there are), apply it, then {command}"
+        )
+    return command
 
 
 def _ten(names: Sequence[str]) -> str:

@@ -105,6 +105,20 @@ def _read(address: str, wanted: Wanted, report: Report) -> None:
         report.findings.append(f"Source {wanted.source}: {sentence(error)}")
 
 
+def unread(dsn: str, wanted: Iterable[Wanted]) -> list[str]:
+    """What of these can't be read, each a sentence; the login isn't looked at."""
+    report = Report()
+    try:
+        address = secured(dsn)
+    except BadAddress as error:
+        return [str(error)]
+    for one in wanted:
+        _read(address, one, report)
+        if report.sources[one.source] == "source_unreachable":
+            break  # nor does it answer for the others
+    return report.findings
+
+
 def sentence(error: SourceError) -> str:
     """What went wrong, where, and what mends it."""
     return f"{sentence_here(error)} ({', '.join(f'{name} {value}' for name, value in error.details.items())})"

@@ -13,7 +13,7 @@ def address(connection: Row) -> str:
     """The DSN, encrypted and verified unless it stays on this machine; PermanentFailure where it can't be used."""
     dsn = os.environ.get(connection["secret"])
     if not dsn:
-        raise PermanentFailure("unknown_secret")
+        raise PermanentFailure("unknown_secret", secret=connection["secret"])
     try:
         return secured(dsn)
     except BadAddress as error:

@@ -92,11 +92,15 @@ def folder(tmp_path, monkeypatch, http, database):
     return Folder(tmp_path, monkeypatch, http, tokens(database)["operator"])
 
 
+UNCHECKED = "Not checked: whether the sources have these columns. `leaseway source check SOURCE` lists what one has."
+
+
 def test_a_folder_is_applied_and_applying_it_again_changes_nothing(folder, database, engine):
     folder.write("catalog", CATALOG)
     assert folder.apply()[1:] == [
         "catalog.yaml changed title, description, publisher, licence, homepage",
         "roads created schedule",
+        UNCHECKED,
         "1 changed, 1 created.",
     ]
     stored = registry.definition(database, "roads")["body"]
@@ -118,6 +122,7 @@ def test_only_what_differs_is_written_and_named(folder, database):
     assert folder.apply()[1:] == [
         "lakes changed schedule",
         "roads changed columns.name, columns.label",
+        UNCHECKED,
         "2 changed.",
     ]
     assert folder.wrote() == ["PUT /datasets/lakes/schedule", "PUT /datasets/roads/definition"]
@@ -137,6 +142,7 @@ def test_a_dry_run_says_all_that_and_changes_nothing(folder, database):
 
     assert folder.apply("--dry-run")[1:] == [
         "roads created schedule",
+        UNCHECKED,
         "1 created. Nothing was changed: it was a dry run.",
     ]
     assert folder.wrote() == []
@@ -244,6 +250,17 @@ def test_what_a_token_does_not_reach_is_a_fault_of_that_file(folder, database):
 
     assert told[0].startswith("roads.yaml:1:1: There is nothing at this address")
     assert registry.definition(database, "lakes") is None
+
+
+def test_the_id_of_a_deleted_dataset_is_a_fault_of_that_file(folder, database):
+    folder.apply()
+    (folder.path / "roads.yaml").rename(folder.path / "kept.yaml")
+    folder.apply("--prune", "--yes")
+    (folder.path / "kept.yaml").rename(folder.path / "roads.yaml")
+
+    assert folder.apply(code=1)[-2] == (
+        "roads.yaml:1:1: Dataset 'roads' was deleted; its id is never given again: give the file another name"
+    )
 
 
 def test_what_a_role_may_not_do_is_a_fault_of_that_file(folder, database):

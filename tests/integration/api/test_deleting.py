@@ -131,7 +131,7 @@ def test_a_dataset_is_deleted_once_its_versions_are_withdrawn_and_its_id_is_neve
         problem(ask(method, path, body), 410, "gone")
     problem(ask("PUT", "/datasets/flights/schedule", SCHEDULE), 404)
     problem(ask("GET", "/datasets/flights/definition"), 404)
-    problem(ask("GET", "/datasets/flights/status"), 404)
+    problem(ask("GET", "/datasets/flights/status"), 410, "gone")
     for path in ("/datasets/flights", "/datasets/flights/files/flights.csv", "/datasets/flights/versions/1"):
         problem(call(http, "GET", path), 410, "gone")
     numbers = [each["version"] for each in json.loads(call(http, "GET", "/datasets/flights/versions").body)["versions"]]

@@ -36,6 +36,18 @@ def test_sources_are_applied_and_applied_again_without_effect(run, connected, da
     assert registry.source(database, "trees")["relation"] == "src.shrubs"
 
 
+def test_what_cannot_be_read_from_here_or_was_not_looked_at_is_said(run, connected, monkeypatch, tmp_path):
+    write(tmp_path, trees=TREES, ghosts="connection: src\nrelation: src.ghosts\n")
+    told = run("source", "apply", tmp_path, "--dry-run")
+    assert "! Source ghosts: A relation or column that the definition names is gone" in told
+    assert "Source trees" not in told
+
+    monkeypatch.delenv("LEASEWAY_SECRET_SRC")
+    told = run("source", "apply", tmp_path)
+    assert "! Not checked, for LEASEWAY_SECRET_SRC isn't set here: ghosts, trees. `leaseway source check" in told
+    assert "2 created." in told
+
+
 def test_all_errors_of_all_sources_are_told_before_one_is_registered(run, connected, database, tmp_path):
     write(
         tmp_path,

@@ -295,6 +295,23 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
     assert len(screen.splitlines()) <= 24
 
 
+def test_a_definition_that_fails_is_to_be_changed_before_it_is_published_again(server: Server, run: Run) -> None:
+    why = {"code": "source_changed", "sentence": "A column is gone.", "details": {"column": "watts"}}
+    document = dict.fromkeys(("version", "schedule", "active", "pause")) | {
+        "dataset": "lamps",
+        "definition": {"revision": 1},
+        "failure": status("FAILED", failure=why, finished_at="2026-11-28T08:00:00Z")
+        | {"command": "leaseway publish lamps"},
+        "last_finished": {},
+        "health": {"ok": True, "reasons": []},
+    }
+    server.tell("GET /datasets/lamps/status", document)
+
+    shown = run("status", "lamps").output
+    assert "to mend it    change the definition (`leaseway definition get lamps`" in shown
+    assert "then leaseway publish lamps" in shown
+
+
 def test_the_status_of_what_was_never_published(server: Server, run: Run) -> None:
     nothing = dict.fromkeys(("version", "schedule", "active", "failure", "pause"))
     server.tell(

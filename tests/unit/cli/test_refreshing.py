@@ -42,7 +42,7 @@ CONTRACTS = [
         "target": "mart.roads",
         "depends_on": [],
         "outcome": "failed",
-        "failure": {"code": "check_failed", "sentence": "…"},
+        "failure": {"code": "check_failed", "sentence": "Records are missing."},
         "rows": {"read": 3, "inserted": 0, "updated": 0, "deleted": 0, "rejected": 0},
         "checks": [{"check": "min_rows", "passed": False, "found": 3, "bound": 10}],
         "seconds": 0.5,
@@ -106,6 +106,7 @@ def test_a_failure_ends_the_watching_with_1_and_names_the_checks(server, run):
     told = run("refresh", "start", "--wait")
     assert told.exit_code == 1
     assert "! roads: min_rows (found 3, bound 10)" in told.output
+    assert "! roads: Records are missing. [check_failed]" in told.output
     assert "contract_failed: contract roads" in told.output
     assert "parks     mart.parks  waiting" in told.output
 
