@@ -72,4 +72,5 @@ format: env ## lay the code out as `make lint` wants it
 
 clean: ## stop everything and remove it: environments, the stack AND ALL ITS DATA
 	@if [ -x .venv/bin/python ]; then .venv/bin/python -m localstack.remove; fi
+	@echo "… removing the environments and all data" >&2
 	@rm -rf .venv .leaseway .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage

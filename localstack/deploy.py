@@ -34,7 +34,7 @@ class DeploymentError(Exception):
 
 def deploy(stack: "Stack") -> bool:
     """Deploy the app to a running stack unless this very package with these settings is there; return whether."""
-    with stack.alone():
+    with stack.alone(), stack.at("packaging and deploying the app"):
         return _Deployment(stack).run()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 from localstack.stack import STATE, Stack
 
@@ -12,6 +13,8 @@ def main() -> None:
         os.environ.pop(name, None)
     for file in STATE.rglob("ports.json"):
         stack = Stack(file.parent)
+        stack.say = lambda text: print(f"… {text}", file=sys.stderr, flush=True)
+        stack.say(f"stopping the stack of {stack.folder.name}/")
         stack.down()
         if stack.postgresql and stack.postgresql.data.parent != stack.postgresql.folder:
             shutil.rmtree(stack.postgresql.data.parent)

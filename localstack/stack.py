@@ -10,6 +10,8 @@ import json
 import os
 import secrets
 import shutil
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +29,9 @@ from localstack.services import MARK, Service, ServiceError, end, mark, marked
 CHECKOUT = Path(__file__).resolve().parents[1]
 STATE = CHECKOUT / ".leaseway"
 REGION = "us-east-1"
+SILENCE = 7.0
+"""Seconds after which a command says that it is still at it."""
+
 BUCKET = "leaseway-files"
 FUNCTION = "function"
 PORTS = ("postgresql", "localstack", "oxigraph", "front")
@@ -124,20 +129,25 @@ class Stack:
             running = self.status()
             if self.postgresql:
                 self._say_start("postgresql", running)
-                self.postgresql.start()
+                with self.at("starting postgresql"):
+                    self.postgresql.start()
             for service in self.services:
                 self._say_start(service.name, running)
-                service.start()
+                with self.at(f"starting {service.name}"):
+                    service.start()
             self._migrate()
 
     def down(self) -> None:
         """Stop everything; what it keeps is there again after the next start."""
         with self.alone():
             for service in reversed(self.services):
-                service.stop()
-            end(list(marked(self.folder, FUNCTION)))
+                with self.at(f"stopping {service.name}"):
+                    service.stop()
+            with self.at("stopping functions"):
+                end(list(marked(self.folder, FUNCTION)))
             if self.postgresql:
-                self.postgresql.stop()
+                with self.at("stopping postgresql"):
+                    self.postgresql.stop()
 
     def status(self) -> dict[str, bool]:
         """Which services run."""
@@ -308,6 +318,23 @@ class Stack:
             ready=partial(_answers, f"{self.url}/"),
             built=hashlib.sha256(front.read_bytes()).hexdigest(),
         )
+
+    @contextmanager
+    def at(self, work: str) -> Iterator[None]:
+        """While this is worked on, say so every few seconds."""
+        began, done = time.monotonic(), threading.Event()
+
+        def tell() -> None:
+            while not done.wait(SILENCE):
+                self.say(f"still {work}, for {time.monotonic() - began:.0f} s")
+
+        telling = threading.Thread(target=tell, name="still at it", daemon=True)
+        telling.start()
+        try:
+            yield
+        finally:
+            done.set()
+            telling.join()
 
     @contextmanager
     def alone(self) -> Iterator[None]:

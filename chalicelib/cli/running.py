@@ -17,14 +17,17 @@ def up() -> None:
     stack.up()
     _, database = local.administer()
     local.keep_tokens(database)
-    local.catch_up(stack)
+    with stack.at("recovering and catching up"):
+        local.catch_up(stack)
     click.echo(f"Up at {stack.url}")
 
 
 @click.command()
 def down() -> None:
     """Stop the local stack; everything it keeps is there again after `leaseway up`."""
-    local.stack().down()
+    stack = local.stack()
+    stack.say("stopping what runs")
+    stack.down()
     click.echo("Down. `leaseway up` brings everything back.")
 
 
@@ -44,6 +47,7 @@ def deploy() -> None:
     from localstack.deploy import deploy as make
 
     stack = local.stack()
+    stack.say("packaging the app, and deploying it where it differs")
     make(stack)
     click.echo(f"Deployed at {stack.url}")
 

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,6 +54,25 @@ def test_what_takes_its_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     stack.start()
 
     assert told == [f"starting {name}" for name in ("postgresql", "localstack", "oxigraph", "front")]
+
+
+def test_what_takes_long_is_told_again_and_again_until_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localstack.stack.SILENCE", 0.001)
+    stack, told, twice = Stack(tmp_path), [], threading.Event()
+
+    def say(text: str) -> None:
+        told.append(text)
+        if len(told) == 2:
+            twice.set()
+
+    stack.say = say
+    with stack.at("deploying"):
+        assert twice.wait(30)
+
+    assert told[0] == "still deploying, for 0 s"
+    assert "still at it" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_who_waits_for_another_command_says_so(tmp_path: Path) -> None:
