@@ -7,6 +7,7 @@ import codecs
 import csv
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -195,8 +196,8 @@ def array(text: str) -> Iterator[tuple[int, Record]]:
             _, end = _DECODER.raw_decode(text, at)
         except json.JSONDecodeError:
             raise FileFault(number, None, "it isn't JSON.") from None
-        except (ValueError, RecursionError):
-            raise FileFault(number, None, "NaN, Infinity and endless nesting aren't JSON's.") from None
+        except (ValueError, RecursionError) as error:
+            raise FileFault(number, None, _not_taken(error)) from None
         yield number, _members(number, text[at:end])
         at = blanks(end)
     if blanks(at + 1) != len(text):
@@ -208,8 +209,22 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_constant=lambda name: _no_constant(name))
 
 
+class _Constant(ValueError):
+    """NaN, Infinity or -Infinity."""
+
+
 def _no_constant(name: str) -> None:
-    raise ValueError(name)
+    raise _Constant(name)
+
+
+def _not_taken(error: ValueError | RecursionError) -> str:
+    """What Python's decoder stumbles over, beside what isn't JSON."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply."
+    if isinstance(error, _Constant):
+        return "NaN and Infinity aren't JSON's; null is a missing value."
+    most = sys.get_int_max_str_digits()
+    return f"a number has more than {most} digits, which no column of numbers takes; quote it, for one of text."
 
 
 def _members(line: int, text: str) -> dict[str, Cell]:
@@ -239,8 +254,8 @@ def _members(line: int, text: str) -> dict[str, Cell]:
             value, end = _DECODER.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise FileFault(line, error.pos + 1, "it isn't JSON.") from None
-        except (ValueError, RecursionError):
-            raise FileFault(line, at + 1, "NaN, Infinity and endless nesting aren't JSON's.") from None
+        except (ValueError, RecursionError) as error:
+            raise FileFault(line, at + 1, _not_taken(error)) from None
         if not name or name in record:
             said = f"the name '{name[:SHOWN]}' stands there twice." if name else "a name is empty."
             raise FileFault(line, begin + 1, said)

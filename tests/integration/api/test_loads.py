@@ -225,6 +225,18 @@ def test_three_megabytes_are_taken_however_many_rows_they_are(database, load, ro
     assert load(content, media_type="text/csv").status_code == 202
 
 
+@pytest.mark.parametrize("sign", ['""', "\\\\"], ids=["quotes", "backslashes"])
+def test_three_megabytes_of_what_json_doubles_stay_below_what_lambda_takes(load, sign):
+    body = b'year,origin\n2013,"' + sign.encode() * 1_500_000
+    body = body[:2_999_998] + b'"\n'
+    assert len(body) == 3_000_000
+    # What stands beside the body in the event: at most 10,240 bytes of headers, told twice, and the request's context.
+    assert len(json.dumps({"body": body.decode()})) + 2 * 10_240 + 10_000 < 6_291_456
+
+    assert load(body, media_type="text/csv").status_code == 202
+    problem(load(body + b"\n", media_type="text/csv", key="another"), 413, "payload_too_large")
+
+
 def test_a_name_is_not_told_at_length(load):
     refused = problem(
         load(b'"' + b'""' * 1_000_000 + b'",year\n1,1\n', media_type="text/csv"), 422, "unknown_column", '"' * 100

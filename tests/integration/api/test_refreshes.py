@@ -186,10 +186,11 @@ def test_the_answers_show_what_became_of_each_contract_and_how_fresh_each_target
     assert call(http, "GET", f"/refreshes/{first}", token).headers["Retry-After"] == "2"
     leased = lease(engine, first)
     flights, months = Manifest.parse(registry.manifest(database)["body"]).in_order()
+    began = clock.now() - timedelta(milliseconds=1500)
     with leased.transaction() as tx:
         leased.hold(tx)
         registry.add_audit(
-            tx, leased.id, 1, flights, "refreshed", fence=leased.claim_id, started_at=clock.now(), read=7, inserted=5,
+            tx, leased.id, 1, flights, "refreshed", fence=leased.claim_id, started_at=began, read=7, inserted=5,
             rejected=1, watermark="2026-03-01 09:00:00+00", checks=[{"check": "min_rows", "passed": True}],
         )  # fmt: skip
         registry.add_audit(
@@ -204,6 +205,8 @@ def test_the_answers_show_what_became_of_each_contract_and_how_fresh_each_target
     assert shown["failure"]["code"] == "contract_failed"
     done, failed = shown["contracts"]
     assert done["rows"] == {"read": 7, "inserted": 5, "updated": 0, "deleted": 0, "rejected": 1}
+    assert (done["started_at"], done["finished_at"]) == ("2026-03-02T08:59:58.500Z", "2026-03-02T09:00:00.000Z")
+    assert (done["seconds"], failed["seconds"]) == (1.5, 0)
     assert (failed["failure"]["code"], failed["failure"]["details"]) == ("target_refused", {"sqlstate": "23514"})
     listed = json.loads(call(http, "GET", "/refreshes?limit=1", token).body)
     fresh, never = listed["targets"]

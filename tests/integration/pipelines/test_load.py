@@ -11,6 +11,7 @@ from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import Leased, Refusal, SubjectBusy
+from chalicelib.exports.errors import StorageRefused
 from chalicelib.exports.storage import Store
 from chalicelib.pipelines.load import steps, upload_key
 from chalicelib.pipelines.load.rows import Unfit
@@ -87,6 +88,19 @@ def test_no_row_is_there_before_its_record_is(office, owner, dsn, monkeypatch):
     office.work()
 
     assert seen == [(None, 0)]
+    assert len(owner.rows()) == 1
+
+
+def test_what_a_load_did_is_known_for_thirty_days_and_its_rows_stay(office, owner):
+    job = owner.load([{"id": 1, "Art": "x"}])
+    office.work()
+    office.clock.advance("29 days")
+    office.clean_up()
+    assert owner.done(job) == (1, 1, 0, 0)
+    office.clock.advance("1 day 1 s")
+    office.clean_up()
+
+    assert owner.done(job) is office.engine.status(job) is None
     assert len(owner.rows()) == 1
 
 
@@ -387,14 +401,26 @@ def test_object_storage_that_is_away_is_waited_for(office, owner, s3_url):
     assert (office.engine.status(job).state, office.engine.status(job).attempts) == ("LOADED", 1)
 
 
-def test_object_storage_that_refuses_is_tried_again(office, owner):
-    job = owner.load(upload=owner.upload(b"id,Art\n1,x\n"))
-    boto3.client("s3").delete_object(Bucket=BUCKET, Key=uploads(office)[0])
-    office.point(LEASEWAY_BUCKET="no/bucket")
-    office.run(5)
-    office.point(LEASEWAY_BUCKET=BUCKET)
+@pytest.mark.parametrize("times", [2, 3])
+def test_object_storage_that_refuses_is_tried_again_as_long_as_attempts_are_left(office, owner, monkeypatch, times):
+    real, refused = Store.read, []
 
-    assert failed(office, job)[0] in ("storage_refused", "upload_missing")
+    def refuses(store, *what):
+        if len(refused) < times:
+            refused.append(1)
+            raise StorageRefused(status=403)
+        yield from real(store, *what)
+
+    monkeypatch.setattr(Store, "read", refuses)
+    job = owner.load(upload=owner.upload(b"id,Art\n1,x\n"))
+    office.run(30)
+
+    ended = office.engine.status(job)
+    assert (len(refused), ended.attempts) == (times, 3)
+    if times == 2:
+        assert (ended.state, owner.done(job)) == ("LOADED", (1, 1, 0, 0))
+    else:
+        assert failed(office, job) == ("storage_refused", {"step": "LOAD", "status": 403})
 
 
 def test_cleanup_comes_again_for_an_upload_while_storage_is_away(office, owner, s3_url):

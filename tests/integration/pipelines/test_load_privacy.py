@@ -139,14 +139,49 @@ def uploaded(office, http, content: str) -> str:
     return str(json.loads(answered.body)["id"])
 
 
-def everything(dsn: str) -> str:
-    """Every row of every table but the store's, and the token's own row, whose principal is its own."""
+def everything(dsn: str, but: str = "access.token") -> str:
+    """Every row of every table but the store's and the token's own, whose principal is its own; and one more."""
     with psycopg.connect(dsn) as admin:
         tables = admin.execute(
             "select oid::regclass::text from pg_class where relkind = 'r' and relnamespace::regnamespace::text"
-            " in ('engine', 'dataset', 'access', 'refresh', 'staging', 'public') and oid <> 'access.token'::regclass"
+            " in ('engine', 'dataset', 'access', 'refresh', 'staging', 'public') and oid <> all (%s::regclass[])",
+            [["access.token", but]],
         ).fetchall()
         return "\n".join(str(row) for (table,) in tables for row in admin.execute(f"select t::text from {table} as t"))
+
+
+def test_T28_an_operators_name_stands_in_the_record_of_his_acts_and_nowhere_else(
+    office, http, admin_database_dsn, capsys, caplog
+):
+    with caplog.at_level(logging.INFO):
+        job = json.loads(http("POST", "/datasets/trees/loads", b'[{"id": 1, "Art": "x"}]').body)["id"]
+        said = [
+            http(method, path).body.decode()
+            for method, path in (
+                ("POST", f"/internal/jobs/{job}/cancel"),
+                ("POST", f"/internal/failures/{job}/requeue"),
+                ("GET", f"/internal/failures/{job}"),
+                ("DELETE", f"/internal/failures/{job}"),
+                ("DELETE", "/internal/refresh"),
+            )
+        ]
+    printed = capsys.readouterr()
+
+    acts = office.db.run("select * from access.act order by at, act")
+    assert sorted((act["act"], act.pop("principal")) for act in acts) == [
+        ("cancel", PRINCIPAL),
+        ("purge", PRINCIPAL),
+        ("refresh_disable", PRINCIPAL),
+    ]
+    for words in (
+        str(acts),
+        everything(admin_database_dsn, "access.act"),
+        *said,
+        printed.out,
+        printed.err,
+        caplog.text,
+    ):
+        assert CANARY not in words
 
 
 @pytest.mark.parametrize("rows", [[{"id": CANARY, "Art": "x"}], [{"id": 1, CANARY: "x"}], [{"id": 1}]])

@@ -107,6 +107,27 @@ def test_a_source_is_read_in_the_revision_that_the_manifest_pinned(team):
     assert team.target() == [(1, "newer")]
 
 
+@pytest.mark.parametrize("ends", ["refreshed", "failed"])
+def test_an_audit_says_when_its_own_contract_was_begun_and_when_it_was_done(team, monkeypatch, ends):
+    make(team, "parks")
+    team.register({}, other("parks", **checks(min_rows=1 if ends == "refreshed" else 101)))
+    real, begin = Target.check, team.clock.now()
+
+    def takes_seven_seconds(self, *arguments):
+        team.clock.advance("7 s")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Target, "check", takes_seven_seconds)
+    audits = team.audits(team.run().id)
+
+    assert audits["parks"]["outcome"] == ends
+    took = {
+        name: [(row[at] - begin).total_seconds() for at in ("started_at", "finished_at")]
+        for name, row in audits.items()
+    }
+    assert took == {"trees": [0, 7], "parks": [7, 14]}
+
+
 def test_two_contracts_of_one_table_by_two_connections_are_each_done(team):
     """What stands at the fence is the first one's; the second one must not take it for its own."""
     datasets.add_connection(team.db, "martb", "LEASEWAY_SECRET_MART")

@@ -354,6 +354,19 @@ def test_a_line_that_is_no_json_object_is_named(line, column):
     assert (raised.value.line, raised.value.column) == (2, column)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("NaN", "NaN and Infinity aren't JSON's"),
+        ("9" * 5_000, "a number has more than 4300 digits, which no column of numbers takes; quote it"),
+        ("[" * 200_000, "it is nested too deeply"),
+    ],
+)
+def test_a_value_that_is_not_taken_is_told_for_what_it_is(value, said):
+    with pytest.raises(FileFault, match=f"ine 1, column 7: {said}"):
+        records('{"a": ' + value + "}\n", format="jsonl")
+
+
 def test_an_empty_line_between_objects_is_a_fault_and_at_the_end_nothing():
     assert len(records('{"a": 0}\n{"a": 1}\n\n', format="jsonl")) == 2
     with pytest.raises(FileFault, match="Line 2"):

@@ -209,7 +209,9 @@ def test_an_array_may_be_laid_out_as_one_likes():
         (b"[{}, 1]", "Line 2, column 1: expected '{'"),
         (b"[{}] x", "Line 1: something follows the array."),
         (b"[] x", "Line 1: something follows the array."),
-        (b"[-Infinity]", "Line 1: NaN, Infinity"),
+        (b"[-Infinity]", "Line 1: NaN and Infinity aren't JSON's"),
+        (b'[{"a": 1}, {"a": ' + b"9" * 5_000 + b"}]", "Line 2: a number has more than 4300 digits"),
+        (b"[" + b"[" * 200_000, "Line 1: it is nested too deeply."),
         (b"\xe4", "Line 1: it isn't UTF-8."),
     ],
 )
