@@ -174,6 +174,7 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
             "definition_revision": current["definition_revision"],
             "links": {"self": call.url(f"/datasets/{dataset}/versions/{current['number']}")},
         },
+        "withdrawn": current is None and bool(call.db.run(_sql.list_versions, dataset=dataset)),
         "definition": {"revision": definition["revision"], "created_at": definition["created_at"]},
         "schedule": schedule and schedule_document(call, schedule),
         "active": active and status_document(call, active),

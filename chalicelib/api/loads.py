@@ -1,14 +1,14 @@
 """Loads: rows pushed into a dataset's store by their owner, who alone gets to see what became of them."""
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from uuid import UUID
 
 from chalice.app import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chalicelib.engine import Failure, Job
-from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, LoadDialect, Mode, upload_key
+from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, Encoding, LoadDialect, Mode, upload_key
 from chalicelib.security import Role
 
 from .documents import accepted, cancelled, status_answer
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 KEY = "Idempotency-Key"
 
 DIALECT = ("encoding", "delimiter", "quote", "decimal", "date", "null", "skip")
+TAKEN = {
+    "encoding": f"It must be one of {', '.join(get_args(Encoding))}.",
+    "delimiter": "It must be one character.",
+    "quote": "It must be one character, or empty.",
+    "decimal": "It must be . or a comma.",
+    "date": "It must be made of YYYY, MM and DD, such as DD.MM.YYYY.",
+    "null": "It must have at most 100 characters.",
+    "skip": "It must be a whole number from 0 to 1000.",
+}
 FORMATS = {
     "text/csv": "csv",
     "application/jsonl": "jsonl",
@@ -208,7 +217,8 @@ def _dialect(asked: dict[str, str], form: str, *, uploaded: bool) -> LoadDialect
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
         name = str(fault["loc"][0]) if fault["loc"] else "delimiter"
-        raise parameter(name, f"{fault['msg'].removeprefix('Value error, ')}.") from None
+        ours = fault["type"] == "value_error"
+        raise parameter(name, f"{fault['msg'].removeprefix('Value error, ')}." if ours else TAKEN[name]) from None
 
 
 def _problem(unfit: "Unfit") -> Problem:

@@ -29,7 +29,7 @@ class Problem(ChaliceUnhandledError):
         self.code = code
         self.status = ALL[code].status
         remedy = ALL[code].remedy
-        self.detail = detail if remedy in detail else f"{detail} {remedy}".strip()
+        self.detail = detail if remedy.lower() in detail.lower() else f"{detail} {remedy}".strip()
         self.field = field
         self.errors = errors
         self.headers = dict(headers or {})

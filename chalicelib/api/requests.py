@@ -139,7 +139,8 @@ def invalid(code: str, faults: Sequence[tuple[str, str]]) -> Problem:
     errors = [{"field": _shown(field), "detail": detail.removeprefix(": ")} for field, detail in faults[:MAX_FAULTS]]
     field, detail = errors[0]["field"], faults[0][1].rstrip(".")
     joint = "" if detail.startswith(":") else " "
-    sentence = f"'{field}'{joint}{detail}." if field else f"{detail}."
+    end = "" if detail.endswith("?") else "."
+    sentence = f"'{field}'{joint}{detail}{end}" if field else f"{detail}{end}"
     return Problem(code, sentence, field=field or None, errors=errors if len(errors) > 1 else ())
 
 

@@ -175,7 +175,7 @@ def put(upload: dict[str, Any], content: bytes) -> None:
 def told(counts: dict[str, int]) -> str:
     """What a load did, as a clause."""
     changed = ", ".join(f"{show.amount(counts[what])} {what}" for what in ("inserted", "updated", "deleted"))
-    return f"{show.amount(counts['rows'])} rows, {changed}"
+    return f"{show.many(counts['rows'], 'row')}, {changed}"
 
 
 # The demo

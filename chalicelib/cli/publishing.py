@@ -11,7 +11,7 @@ import httpx
 
 from . import show
 from .local import remote
-from .remote import Remote
+from .remote import Refused, Remote
 
 machine = click.option("--json", "machine", is_flag=True, help="Print JSON for machines.")
 DATASET = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -94,7 +94,7 @@ def withdraw(dataset: str, version: int, wait: bool, yes: bool, machine: bool) -
       leaseway withdraw flights 3 --wait --yes
     """
     server = remote()
-    if not yes:
+    if not yes and _stands(server, dataset, version):
         click.confirm(f"Withdraw version {version} of {dataset} for good, and delete its files?", abort=True, err=True)
     answer = server.ask("DELETE", f"/datasets/{dataset}/versions/{version}")
     status = until_it_ends(server, dataset, answer, quiet=machine) if wait else answer.json()
@@ -105,6 +105,17 @@ def withdraw(dataset: str, version: int, wait: bool, yes: bool, machine: bool) -
     else:
         click.echo(f"Accepted as job {status['id']}: {show.doing(status)}")
         click.echo(f"Look with `leaseway status {dataset}`, or at {answer.headers['Location']}")
+
+
+def _stands(server: Remote, dataset: str, version: int) -> bool:
+    """Whether a version is published; one that never was is refused, one that is withdrawn isn't asked about."""
+    try:
+        server.get(f"/datasets/{dataset}/versions/{version}")
+    except Refused as refused:
+        if refused.code == "gone":
+            return False
+        raise
+    return True
 
 
 def until_it_ends(server: Remote, dataset: str, accepted: httpx.Response, *, quiet: bool = False) -> dict[str, Any]:

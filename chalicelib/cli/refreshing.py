@@ -51,7 +51,8 @@ def manifest_register(file: Path) -> None:
     made = _read(file, database)
     version, created = registry.register(database, made)
     click.echo(
-        f"The manifest is at version {version}{'' if created else ', as it was'}: {len(made.contracts)} contracts."
+        f"The manifest is at version {version}{'' if created else ', as it was'}:"
+        f" {show.many(len(made.contracts), 'contract')}."
     )
 
 
@@ -122,8 +123,9 @@ def _read(file: Path, database: "Database") -> "Manifest":
 
 
 @click.group(invoke_without_command=True)
+@click.option("--wait", is_flag=True, help="As of `leaseway refresh start`.")
 @click.pass_context
-def refresh(ctx: click.Context) -> None:
+def refresh(ctx: click.Context, wait: bool) -> None:
     """Refresh every target of the manifest; without a command: start.
 
     Examples:
@@ -135,7 +137,9 @@ def refresh(ctx: click.Context) -> None:
       leaseway refresh disable
     """
     if ctx.invoked_subcommand is None:
-        ctx.invoke(refresh_start, wait=False, machine=False)
+        ctx.invoke(refresh_start, wait=wait, machine=False)
+    elif wait:
+        raise click.UsageError("--wait goes with `leaseway refresh start --wait`.")
 
 
 @refresh.command("start")

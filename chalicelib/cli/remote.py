@@ -149,6 +149,8 @@ def _refusal(answer: httpx.Response) -> Refused:
     """Make one sentence of a problem document."""
     body = answer.json()
     sentence = str(body["title"]).rstrip(".")
+    if body.get("code") == "not_found" and body.get("detail"):  # what isn't there, rather than where
+        return Refused(str(body["detail"]), code="not_found", body=body)
     if body.get("field"):
         sentence += f" ({body['field']})"
     if body.get("detail"):

@@ -76,6 +76,11 @@ def amount(number: int | None) -> str | None:
     return None if number is None else f"{number:,}"
 
 
+def many(number: int, what: str) -> str:
+    """1 row, 2 rows."""
+    return f"{amount(number)} {what}{'' if number == 1 else 's'}"
+
+
 def size(octets: int | None) -> str | None:
     """Bytes as people say them: 31.2 MB."""
     if octets is None:
@@ -277,7 +282,7 @@ def dataset_status(document: Mapping[str, Any]) -> None:
     pause, health = document.get("pause"), document["health"]
     rows: list[tuple[str, object]] = [
         ("dataset", document["dataset"]),
-        ("version", "none yet"),
+        ("version", "none: each was withdrawn" if document.get("withdrawn") else "none yet"),
         ("definition", f"revision {document['definition']['revision']}"),
         ("schedule", "none"),
         ("active", "nothing"),

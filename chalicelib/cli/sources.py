@@ -56,6 +56,13 @@ def connection_add(name: str, secret: str, max_jobs: int | None, statement_timeo
         raise click.BadParameter("it must begin with LEASEWAY_SECRET_.", param_hint="--secret")
     from chalicelib.datasets.registry import add_connection
 
+    if dsn := os.environ.get(secret):
+        from chalicelib.exports.address import BadAddress, secured
+
+        try:
+            secured(dsn)
+        except BadAddress as error:
+            raise Refused(f"{secret} is set here, but can't be used. {error}") from error
     kept = keep_secret(secret)
     _, database = administer()
     add_connection(database, name, secret, max_jobs, statement_timeout)
@@ -225,7 +232,7 @@ def source_check(name: str, machine: bool) -> None:
             ],
             "It has no columns.",
         )
-        click.echo(f"\n{number} records were read.")
+        click.echo(f"\n{show.many(number, 'record')} {'was' if number == 1 else 'were'} read.")
         for column in refused:
             click.echo(
                 f"! {column.name} is {column.found}, which isn't published: have a view or a query make it text,"

@@ -94,7 +94,7 @@ def _definition(tx: Sql, dataset: str) -> tuple[int, Definition]:
         raise Refusal("gone", "dataset", f"Dataset '{dataset}' was deleted.")
     found = registry.definition(tx, dataset)
     if found is None:
-        raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition. PUT one first.")
+        raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition yet: `leaseway apply` puts one.")
     definition = Definition.parse(found["body"])
     if not definition.key:
         raise Refusal("takes_no_loads", "key", codes.PROBLEMS["takes_no_loads"].remedy)

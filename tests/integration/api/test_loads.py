@@ -169,6 +169,14 @@ def test_rows_that_do_not_fit_are_named_to_their_sender_and_nothing_is_kept(data
         (b"year\n1\n", "text/csv; charset=latin1", "", 415, "unsupported_media_type", None),
         (b"year\n1\n", "text/csv", "?mode=append", 400, "bad_parameter", "mode"),
         (b"year\n1\n", "text/csv", "?delimiter=%3B%3B", 400, "bad_parameter", "delimiter"),
+        (
+            b"",
+            "",
+            "?upload=00000000-0000-0000-0000-000000000000&format=csv&encoding=utf8",
+            400,
+            "bad_parameter",
+            "encoding",
+        ),
         (b"year\n1\n", "text/csv", "?delimiter=%0A", 400, "bad_parameter", "delimiter"),
         (b"year\n1\n", "text/csv", "?delimiter=x&quote=x", 400, "bad_parameter", "delimiter"),
         (b"year\n1\n", "text/csv", "?date=DD.MM.YY", 400, "bad_parameter", "date"),
@@ -194,6 +202,8 @@ def test_what_is_not_meant_is_refused_and_leaves_nothing(database, load, body, m
     refused = problem(load(body, query, media_type=media_type), status, code, field)
 
     assert refused["detail"]
+    assert "String should" not in refused["detail"]
+    assert "Input should" not in refused["detail"]
     assert written(database) == before
 
 

@@ -186,6 +186,16 @@ def test_why_isnt_it_newer_is_answered_on_one_screen(ask, engine, clock, databas
     assert document["health"]["reasons"] == ["catch_up has not finished for five minutes"]
 
 
+def test_a_dataset_whose_versions_were_all_withdrawn_is_not_one_that_was_never_published(ask, engine, clock, database):
+    assert json.loads(ask("GET", "/datasets/flights/status").body)["withdrawn"] is False
+    publish(database, engine, clock)
+    assert json.loads(ask("GET", "/datasets/flights/status").body)["withdrawn"] is False
+
+    database.run("update dataset.version set withdrawn_at = engine.clock(), files = '[]'")
+    database.run("update dataset.dataset set current_version = null")
+    assert json.loads(ask("GET", "/datasets/flights/status").body)["withdrawn"] is True
+
+
 def test_a_login_that_is_refused_is_told_from_a_right_that_lacks(ask, engine, database):
     fail(database, engine, code="source_denied", sqlstate="28P01")
     refused = json.loads(ask("GET", "/datasets/flights/status").body)["failure"]["failure"]

@@ -30,6 +30,16 @@ def test_a_limit_out_of_bounds_is_wrong_usage(run, limit):
     run("connection", "add", "office", "--secret", "LEASEWAY_SECRET_OFFICE", *limit, code=2)
 
 
+def test_a_secret_that_is_no_address_is_refused_before_anything_is_kept(run, monkeypatch):
+    monkeypatch.setenv("LEASEWAY_SECRET_X", "canary not a dsn")
+
+    told = run("connection", "add", "x", "--secret", "LEASEWAY_SECRET_X", code=1)
+
+    assert "LEASEWAY_SECRET_X is set here, but can't be used. The secret isn't a connection string" in told
+    assert "canary" not in told
+    assert run("connection", "list", "--json") == []
+
+
 def test_a_check_without_a_finding_ends_with_0(run, reader):
     run("connection", "add", "src", "--secret", "LEASEWAY_SECRET_SRC")
     run("source", "register", "trees", "--connection", "src", "--table", "src.trees")

@@ -47,7 +47,7 @@ def file(tmp_path):
 
 
 def test_the_same_again_is_the_same_version_and_going_back_is_a_new_one(run, mart, database, file):
-    assert "at version 1: 1 contracts" in run("manifest", "register", file)
+    assert "at version 1: 1 contract" in run("manifest", "register", file)
     assert "at version 1, as it was" in run("manifest", "register", file)
     file.write_text(FILE + "    chunk_rows: 5\n")
     assert "at version 2" in run("manifest", "register", file)

@@ -139,3 +139,13 @@ def test_a_path_that_cant_exist_is_not_found(read, text):
     with pytest.raises(Problem) as refused:
         read(text)
     assert refused.value.status == 404
+
+
+def test_a_question_ends_with_its_own_mark():
+    refused = requests.invalid("invalid_definition", [("licence", "isn't in the list. Did you mean CC_BY_2_5?")])
+
+    assert refused.detail == "'licence' isn't in the list. Did you mean CC_BY_2_5?"
+
+
+def test_a_remedy_is_said_once():
+    assert Problem("payload_erased", "It was erased: send it anew.").detail == "It was erased: send it anew."

@@ -226,6 +226,10 @@ def test_an_unknown_column_of_an_upload_is_named(server, run, file, content, opt
     assert "The column is 'hö'." in result.stderr, (result.output, server.asked)
 
 
+def test_one_row_is_a_row():
+    assert loading.told({"rows": 1, "inserted": 1, "updated": 0, "deleted": 0}).startswith("1 row, ")
+
+
 def test_another_refusal_is_a_sentence(server, run, file):
     server.problem(POST, 409, "takes_no_loads", "The dataset takes no loads")
 

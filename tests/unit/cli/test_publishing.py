@@ -308,8 +308,13 @@ def test_a_definition_that_fails_is_to_be_changed_before_it_is_published_again(s
     server.tell("GET /datasets/lamps/status", document)
 
     shown = run("status", "lamps").output
+    assert "none yet" in shown
     assert "to mend it    change the definition (`leaseway definition get lamps`" in shown
     assert "then leaseway publish lamps" in shown
+
+    server.answers.clear()
+    server.tell("GET /datasets/lamps/status", document | {"withdrawn": True})
+    assert "none: each was withdrawn" in run("status", "lamps").output
 
 
 def test_the_status_of_what_was_never_published(server: Server, run: Run) -> None:
@@ -460,12 +465,27 @@ def test_a_withdrawal_that_fails_ends_with_1(server: Server, run: Run) -> None:
     assert run("withdraw", "flights", "0").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [(404, "not_found", "Error: There is no such version.\n"), (410, "gone", "Version 3 of flights is withdrawn.\n")],
+)
+def test_what_is_not_there_to_be_withdrawn_is_not_asked_about(
+    server: Server, run: Run, status: int, code: str, said: str
+) -> None:
+    server.problem("GET /datasets/flights/versions/3", status, code, "No", detail="There is no such version.")
+    server.tell(WITHDRAWALS, withdrawal("WITHDRAWN"), 202, Location=f"{server.url}/withdrawals/{JOB}")
+
+    assert run("withdraw", "flights", "3").output == said
+
+
 def test_withdraw_asks_before_there_is_no_way_back(server: Server, run: Run) -> None:
     server.tell(WITHDRAWALS, withdrawal("WITHDRAWN"), 202, Location=f"{server.url}/withdrawals/{JOB}")
 
     for said in ("n\n", ""):  # no; nobody there to be asked
+        server.tell("GET /datasets/flights/versions/3", {"version": 3})
         refused = run("withdraw", "flights", "3", "--json", input=said)
-        assert (refused.exit_code, refused.stdout, server.asked) == (1, "", [])
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert {asked[0] for asked in server.asked} == {"GET /datasets/flights/versions/3"}
         assert "Withdraw version 3 of flights for good, and delete its files? [y/N]" in refused.stderr
 
     assert json.loads(run("withdraw", "flights", "3", "--json", input="y\n").stdout)["state"] == "WITHDRAWN"

@@ -101,6 +101,12 @@ def test_it_is_watched_to_its_end_and_each_contract_shown(server, run):
     assert json.loads(run("refresh", "start", "--wait", "--json").output)["contracts"][0]["contract"] == "trees"
 
 
+def test_wait_is_taken_without_start_too(server, run):
+    accept(server)
+    assert "trees     mart.trees  refreshed" in run("refresh", "--wait").output
+    assert "leaseway refresh start --wait" in run("refresh", "--wait", "history").output
+
+
 def test_a_failure_ends_the_watching_with_1_and_names_the_checks(server, run):
     accept(server, status="failed", failure=FAILURE, contracts=CONTRACTS)
     told = run("refresh", "start", "--wait")
