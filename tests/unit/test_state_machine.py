@@ -33,6 +33,16 @@ ARRIVALS = {
     "FAILED": EFFECTS["failure"],
 }
 
+DEPARTURES = {
+    "–": EFFECTS["inserts"],
+    "REQUESTED": re.compile(r"\bcase job\.state when 'REQUESTED' then|\band held_back\b"),
+    # Only a step has an owner; who claims what was handed over leaves it in its step.
+    "a step": re.compile(r"\bclaim_id\s*=\s*%\(claim_id\)s|\boverdue\.claim_id is not null|\belse job\.state end"),
+    "any": re.compile(r"\bwhere id = %\(job_id\)s\s+and (?:claim_id is null|locked_until <= engine\.clock\(\))"),
+    "done": re.compile(r"\bwhere finished_at < "),
+    "FAILED": EFFECTS["forgets"],
+}
+
 
 def without_comments(text: str) -> str:
     return re.sub(r"--[^\n]*", "", text)
@@ -99,6 +109,12 @@ def test_what_a_statement_does_to_a_job_is_on_the_page_and_what_the_page_says_it
 def test_where_a_statement_leads_is_on_the_page_and_where_the_page_says_it_leads(name):
     said = {row[1] for row in said_of(name)} & ARRIVALS.keys()
     assert said == {to for to, pattern in ARRIVALS.items() if pattern.search(CODE_OF[name])}, name
+
+
+@pytest.mark.parametrize("name", sorted({row[3] for row in TRANSITIONS}))
+def test_what_state_a_statement_leaves_is_on_the_page_and_the_page_says_no_other(name):
+    said = {row[0] for row in said_of(name)}
+    assert said == {state for state, pattern in DEPARTURES.items() if pattern.search(CODE_OF[name])}, name
 
 
 def test_every_transition_of_the_page_has_a_statement_of_the_code():
