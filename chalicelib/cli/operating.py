@@ -99,6 +99,7 @@ def jobs_show(job: UUID, machine: bool) -> None:
             ("failure", show.failure(document) if document.get("failure") else None),
         ]
     )
+    show.bad_rows_of(document)
     history = document.get("history") or []
     if history:
         click.echo()
@@ -215,10 +216,7 @@ def failures_show(job: UUID, machine: bool) -> None:
             *(() if _since(document) else (_again(document),)),
         ]
     )
-    found = document["failure"].get("details") or {}
-    if found.get("rows"):
-        click.echo()
-        show.bad_rows(found["rows"], found.get("records"))
+    show.bad_rows_of(document)
 
 
 def _since(failed: dict[str, Any]) -> str | None:

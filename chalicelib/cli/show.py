@@ -148,6 +148,14 @@ def bad_rows(rows: Sequence[Mapping[str, Any]], records: int | None) -> None:
         click.echo(f"These are the first {len(rows)} of {amount(records)} rows that don't fit.")
 
 
+def bad_rows_of(job: Mapping[str, Any]) -> None:
+    """The rows that a load failed for, below its facts."""
+    found = (job.get("failure") or {}).get("details") or {}
+    if found.get("rows"):
+        click.echo()
+        bad_rows(found["rows"], found.get("records"))
+
+
 def failure_briefly(status: Mapping[str, Any]) -> str:
     """Why a job failed, for a line of a list: what tells failures apart comes first, and of lists how long they are."""
     failed = status.get("failure") or {}

@@ -142,7 +142,10 @@ def test_rows_that_did_not_fit_are_counted_in_the_list_and_named_one_by_one(serv
     assert "invalid_rows (rows 2, records 2): Rows can't be loaded." in run("failures", "list").output
     shown = run("failures", "show", JOB).output
     assert "[invalid_rows: records 2]" in shown
-    assert "row  column  reason\n2    id      missing\n5    id      key_twice\n" in shown
+    table = "\n\nrow  column  reason\n2    id      missing\n5    id      key_twice\n"
+    assert table in shown
+    server.tell(f"GET /internal/jobs/{JOB}", status("FAILED", pipeline="load", failure=why))
+    assert table in run("jobs", "show", JOB).output
 
 
 def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server, run: Run) -> None:
