@@ -308,14 +308,16 @@ def fits_date_pattern(pattern: str) -> bool:
 @click.option("--date", metavar="PATTERN", callback=_date, help="How dates are written, e.g. DD.MM.YYYY.")
 @click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell.")
 @click.option("--skip", type=click.IntRange(0), metavar="ROWS", help="Rows above the header.")
+@click.option("--afresh", is_flag=True, help="Forget what was declared for the file before.")
 @click.option("--dry-run", is_flag=True, help="Read it and say what it is; upload nothing.")
 @machine
-def source_upload(name: str, file: Path, dry_run: bool, machine: bool, **declared: Any) -> None:
+def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: bool, **declared: Any) -> None:
     """Make FILE the source NAME, or its next revision: a CSV or JSON Lines file, in whatever dialect it is.
 
     All of it is read before anything is registered; what doesn't fit is named by line and column. What isn't declared
     is found and shown. A column has a type only if every cell comes back as it was, letter by letter; else it is text.
-    The file is kept in object storage, where only the functions read it. Next month's file is the same command.
+    The file is kept in object storage, where only the functions read it. Next month's file is the same command: what
+    was declared holds for it, too.
 
     Examples:
       leaseway source upload trees trees-2026-11.csv
@@ -332,6 +334,10 @@ def source_upload(name: str, file: Path, dry_run: bool, machine: bool, **declare
         if declared["encoding"] not in ENCODINGS:
             raise click.BadParameter(f"take one of {', '.join(ENCODINGS)}.", param_hint="--encoding")
     registry.check_source_name(name)
+    settings, database = administer()
+    before = registry.source(database, name)
+    if not afresh and before and before["file"]:
+        declared = before["file"].get("declared", {}) | declared
     try:
         seen = look(file, declared)
     except (FileFault, Undecided) as error:
@@ -341,6 +347,7 @@ def source_upload(name: str, file: Path, dry_run: bool, machine: bool, **declare
         "bytes": seen.bytes,
         "sha256": seen.sha256,
         "dialect": seen.dialect.as_json(),
+        "declared": declared,
         "columns": [vars(column) for column in seen.columns],
     }
     if not machine:
@@ -349,8 +356,6 @@ def source_upload(name: str, file: Path, dry_run: bool, machine: bool, **declare
         if machine:
             show.as_json(described)
         return
-    settings, database = administer()
-    before = registry.source(database, name)
     key = _keep_file(settings, name, file, seen)
     revision = registry.register_file(database, name, {"key": key, **described})
     if machine:

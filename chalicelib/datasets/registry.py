@@ -76,8 +76,8 @@ def register_source(sql: Sql, name: str, connection: str, relation: str | None, 
 def register_file(sql: Sql, name: str, file: Mapping[str, Any]) -> int:
     """Register an object as a source; the revision, a new one if the newest differs.
 
-    ``file`` is {key, bytes, sha256, records, dialect, columns: [{name, type, nulls}]}. Raises Invalid where the name
-    doesn't fit.
+    ``file`` is {key, bytes, sha256, records, dialect, declared, columns: [{name, type, nulls}]}, where ``declared`` are
+    those members of the dialect that weren't found by looking. Raises Invalid where the name doesn't fit.
     """
     check_source_name(name)
     return _register(sql, name, file=Jsonb(file))

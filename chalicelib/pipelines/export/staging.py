@@ -66,9 +66,12 @@ def staged(
     Raises SourceError where the file lacks a column, has it of another type, or isn't the one that was registered.
     """
     file, dialect = source["file"], Dialect(**source["file"]["dialect"])
+    # A column without a value, and any column of no records, has no type that could differ.
+    empty = {column["name"] for column in file["columns"] if column["nulls"] == file["records"]}
     types = {column["name"]: column["type"] for column in file["columns"]}
     for column in columns:
-        if column.source not in types or not takes(types[column.source], column.type):
+        fits = column.source in empty or takes(types.get(column.source, ""), column.type)
+        if column.source not in types or not fits:
             raise SourceError("source_changed", relation=source["name"], column=column.source)
     table = filling.filled or table_of(job)
     job.note("staging", {"table": table})

@@ -110,6 +110,38 @@ def test_next_months_file_is_the_same_command_and_the_same_file_no_revision(offi
     assert len(sources(office)) == 2
 
 
+def test_what_was_declared_holds_for_next_months_file(office, upload):
+    def null():
+        return registry.source(office.db, "trees")["file"]["dialect"]["null"]
+
+    upload("a;b\n1;NA\n", "--null", "NA", "--decimal", ",")
+    upload("a;b\n2;NA\n")
+    assert null() == "NA"
+    assert registry.source(office.db, "trees")["file"]["dialect"]["decimal"] == ","
+    upload("a;b\n2;-\n", "--null", "-")
+    assert null() == "-"
+    upload("a;b\n2;-\n", "--afresh")
+    assert null() == ""
+
+
+def test_a_column_that_has_no_value_for_a_month_is_of_any_type(office, upload):
+    upload(CONTENT)
+    office.define(columns=COLUMNS)
+    office.publish()
+    office.run(2)
+    header = CONTENT.splitlines()[0]
+    upload(f"{header}\r\n1;Eiche;;;\r\n2;Linde;;;\r\n")
+    job = office.publish()
+    office.run(2)
+    assert office.engine.status(job).status == "succeeded"
+    assert files(office)["csv"].decode().splitlines()[1:] == ["1,Eiche,,,", "2,Linde,,,"]
+
+    upload(f"{header}\r\n")
+    job = office.publish()
+    office.run(2)
+    assert office.engine.status(job).code == "too_few_records"
+
+
 def test_what_is_not_as_it_was_is_said(office, upload):
     upload("a;b;c\n1;2;3\n")
 

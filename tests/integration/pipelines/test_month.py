@@ -4,8 +4,11 @@ What happens is real: the source's database goes away or says no, files are edit
 """
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from datetime import date, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -65,15 +68,17 @@ grant select on src.trees_1 to leaseway_app;
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
+def server() -> Iterator[PostgreSQL]:
     """A PostgreSQL that may be restarted: nobody else's tests are in it."""
-    folder = tmp_path_factory.mktemp("month")
-    for above in (folder, *folder.parents[:3]):
-        above.chmod(0o755)  # PostgreSQL's account must pass where root runs the tests
+    folder = Path(tempfile.mkdtemp(prefix="leaseway-month-"))
+    folder.chmod(0o755)  # PostgreSQL's account must pass where root runs the tests
     made = PostgreSQL(folder, durable=False)
-    made.start()
-    yield made
-    made.stop()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
