@@ -214,7 +214,7 @@ def test_the_answers_show_what_became_of_each_contract_and_how_fresh_each_target
     assert fresh["watermark_age_seconds"] == 25 * 3600
     assert (never["refreshed_at"], never["last"]["failure"]["code"]) == (None, "target_refused")
     assert [each["id"] for each in listed["refreshes"]] == [listed["next"]] == [first]
-    said = json.dumps(shown) + json.dumps(listed)
+    said = (json.dumps(shown) + json.dumps(listed)).replace("`leaseway ", "`")  # a remedy names commands
     for word in ("claim", "lease", "fence", "locked", "LEASEWAY_SECRET", "ledger", '"mart"', "bucket"):
         assert word not in said
 
