@@ -29,6 +29,9 @@ def test_T25_what_is_set_in_a_session_is_gone_in_the_next_transaction(connection
         session, value = connection.execute("select pg_backend_pid(), current_setting('lock_timeout')").fetchone()
         seen[session] = value
     assert sorted(seen.values()) == ["10s", "10s", "7s"]
+    own = next(session for session, value in seen.items() if value == "7s")
+    while connection.execute("select set_config('lock_timeout', '10s', false), pg_backend_pid()").fetchone()[1] != own:
+        pass  # nobody after this test is to come into that session as it is
 
 
 def test_T25_who_comes_through_the_pooler_has_the_rights_and_timeouts_of_the_functions(connection):

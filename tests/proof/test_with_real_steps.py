@@ -203,8 +203,8 @@ def town(office: Office, admin_database_dsn: str, monkeypatch: pytest.MonkeyPatc
         (RemoteDataService, "_ask"): lambda client, method, path, *rest: outside(
             "data service", method, lambda: ask(client, method, path, *rest)
         ),
-        (RemoteDataService, "read"): lambda client, key, name: iter(
-            outside("data service", "a file", lambda: list(read(client, key, name)))
+        (RemoteDataService, "read"): lambda client, *what: iter(
+            outside("data service", "a file", lambda: list(read(client, *what)))
         ),
         (Database, "_open"): alive,
     }

@@ -253,8 +253,9 @@ def test_each_thing_is_removed_twice(engine, clock, job):
     work(engine, job)
     for _ in range(2):
         clean(engine)
+        assert sorted(removed) == ["a", "b"]
+        removed.clear()
         clock.advance("16 min")
-    assert removed == ["a", "b", "a", "b"]
 
 
 @pytest.mark.parametrize("outcome", ["removed", "forgotten", "backed_off"])
