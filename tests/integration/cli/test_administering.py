@@ -53,14 +53,21 @@ def test_a_second_migration_changes_nothing_and_another_address_is_refused(run, 
 
 
 @pytest.mark.parametrize(
-    "secret", ["postgresql://reader:CANARY-password@127.0.0.1:9/CANARY", "CANARY no=dsn", "host=CANARY.invalid"]
+    ("secret", "added"),
+    [
+        ("postgresql://reader:CANARY-password@127.0.0.1:9/CANARY", 0),
+        ("CANARY no=dsn", 1),
+        ("host=CANARY.invalid", 0),
+    ],
 )
-def test_T28_no_command_says_what_a_login_or_its_server_said(run, monkeypatch, secret):
-    monkeypatch.setenv("LEASEWAY_SECRET_SRC", secret)
+def test_T28_no_command_says_what_a_login_or_its_server_said(run, monkeypatch, secret, added):
+    monkeypatch.delenv("LEASEWAY_SECRET_SRC", raising=False)
     run("connection", "add", "src", "--secret", "LEASEWAY_SECRET_SRC")
     run("source", "register", "trees", "--connection", "src", "--table", "src.trees")
+    monkeypatch.setenv("LEASEWAY_SECRET_SRC", secret)
 
     said = run("connection", "check", "src", code=1) + run("connection", "list") + run("source", "list")
+    said += run("connection", "add", "another", "--secret", "LEASEWAY_SECRET_SRC", code=added)
 
     assert "CANARY" not in said
     assert "Traceback" not in said
