@@ -23,6 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 from chalicelib.db import Database, migrate
 from chalicelib.engine import Engine
 from chalicelib.settings import Settings
+from localstack.postgresql import PostgreSQL
 from tests import toy
 from tests.debian import NotToBeHad
 from tests.pooler import pooling
@@ -143,13 +144,19 @@ def admin_dsn() -> Iterator[str]:
     if given := os.environ.get("DATABASE_URL"):
         yield given
         return
-    from localstack.postgresql import PostgreSQL
+    with running_postgresql() as server:
+        yield server.dsn
 
+
+@contextmanager
+def running_postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL of one's own, in a folder that no other run of pytest closes to its account."""
     folder = Path(tempfile.mkdtemp(prefix="leaseway-test-"))
     folder.chmod(0o755)  # PostgreSQL's account must pass where root runs the tests
     server = PostgreSQL(folder, durable=False)
     try:
-        yield server.start()
+        server.start()
+        yield server
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)

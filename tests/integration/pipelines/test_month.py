@@ -4,11 +4,8 @@ What happens is real: the source's database goes away or says no, files are edit
 """
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import date, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -26,7 +23,7 @@ from chalicelib.datasets import registry
 from chalicelib.db import migrate
 from chalicelib.security import create_token
 from localstack.postgresql import PostgreSQL
-from tests.conftest import TEST_CLOCK
+from tests.conftest import TEST_CLOCK, running_postgresql
 from tests.integration.pipelines.conftest import Killed
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -70,15 +67,8 @@ grant select on src.trees_1 to leaseway_app;
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgreSQL]:
     """A PostgreSQL that may be restarted: nobody else's tests are in it."""
-    folder = Path(tempfile.mkdtemp(prefix="leaseway-month-"))
-    folder.chmod(0o755)  # PostgreSQL's account must pass where root runs the tests
-    made = PostgreSQL(folder, durable=False)
-    try:
-        made.start()
+    with running_postgresql() as made:
         yield made
-    finally:
-        made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
