@@ -64,12 +64,10 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
             }
             methods["psql"]("bench.few")  # for the caches
             some: dict[str, list[Run]] = {name: [] for name in methods}
-            for n in range(size.runs):
-                for name, method in methods.items():
-                    if n < (size.slow_runs if name == "naive" else size.runs):
-                        some[name].append(method("bench.few"))
             many: dict[str, list[Run]] = {name: [] for name in ("psql", "files", "s3")}
-            for name, runs in many.items():
+            for name, runs in [(name, runs) for _ in range(size.runs) for name, runs in some.items()]:
+                runs.append(methods[name]("bench.few"))
+            for name, runs in [(name, runs) for _ in range(size.runs) for name, runs in many.items()]:
                 runs.append(methods[name]("bench.many"))
     for runs in (some, many):
         pairs = zip(runs["psql"][0]["sizes"], runs["files"][0]["sizes"], strict=True)
@@ -86,7 +84,7 @@ def tables(size: Size, some: dict[str, list[Run]], many: dict[str, list[Run]]) -
     def row(label: str, name: str, runs: list[Run], psql: list[float]) -> tuple[str, ...]:
         seconds = of(runs, "seconds")
         peak = f"{max(of(runs, 'peak')):.0f}" if "peak" in runs[0] else ""
-        compared = spread(ratios(seconds[: len(psql)], psql[: len(seconds)])) if name != "psql" else "1"
+        compared = spread(ratios(seconds, psql)) if name != "psql" else "1"
         return label, str(len(runs)), spread(seconds), spread(of(runs, "cpu")), peak, compared
 
     labels = {
@@ -124,7 +122,7 @@ def tables(size: Size, some: dict[str, list[Run]], many: dict[str, list[Run]]) -
         "",
         *table(head, *(row(label, name, some[name], psql_seconds) for name, label in labels.items())),
         "",
-        f"{size.many_records:,} records, once each:",
+        f"{size.many_records:,} records:",
         "",
         *table(head, *(row(labels[name], name, runs, many_psql) for name, runs in many.items())),
     ]

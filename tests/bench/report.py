@@ -25,8 +25,6 @@ class Size:
     records: int = 300_000
     many_records: int = 3_000_000
     runs: int = 5
-    slow_runs: int = 1
-    """Of what takes half a minute each time."""
     slice: float = 1
     expired: int = 100_000
     schedules: int = 100_000
@@ -40,7 +38,6 @@ SHORT = Size(
     records=3_000,
     many_records=30_000,
     runs=1,
-    slow_runs=1,
     slice=0.2,
     expired=400,
     schedules=400,
