@@ -1,11 +1,11 @@
 """Loads: rows pushed into a dataset's store, over HTTP; and their demo."""
 
-import csv
-import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -106,7 +106,8 @@ def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[
             "POST", address, content=content, media_type=MEDIA_TYPES[form], idempotency_key=key, **options
         )
     if form == "json":  # an upload is read line by line
-        content, form = lines(content, options.pop("encoding", None) or "utf-8"), "jsonl"
+        content, form = lines(content, options.get("encoding") or "utf-8"), "jsonl"
+        options = {**options, "encoding": None}
     upload = server.ask("POST", f"{address}/uploads", json={"bytes": len(content)}).json()
     put(upload, content)
     return server.ask("POST", address, idempotency_key=key, upload=upload["id"], format=form, **options)
@@ -144,22 +145,24 @@ def _after_space(text: str, at: int) -> int:
 
 
 def unknown(content: bytes, form: str, options: dict[str, Any], details: Mapping[str, Any]) -> str | None:
-    """The name of the CSV column that a load failed for: the server keeps only its place, but the file is here."""
-    if form != "csv" or not isinstance(place := details.get("column"), int):
-        return None
-    text = content[:1_000_000].decode(options.get("encoding") or "utf-8", errors="replace").removeprefix("\ufeff")
-    kept = io.StringIO(text, newline="")
-    for _ in range(options.get("skip") or 0):
-        kept.readline()
-    quote = options.get("quote")
-    reader = csv.reader(
-        kept,
-        delimiter=options.get("delimiter") or ",",
-        quotechar='"' if quote is None else quote or None,
-        quoting=csv.QUOTE_NONE if quote == "" else csv.QUOTE_MINIMAL,
-    )
-    header = next(reader, [])
-    return header[place - 1][:100] if 0 < place <= len(header) else None
+    """The name of the column that a load failed for: the server keeps only its place, but the file is here."""
+    from chalicelib.exports.files import Dialect, FileFault, Reading, array
+
+    given = {name: value for name, value in options.items() if name != "mode" and value is not None}
+    record, place = details.get("record", 1), details.get("column", 0)
+    names: Sequence[str] = ()
+    with suppress(FileFault, UnicodeDecodeError):
+        if form == "csv":
+            reading = Reading([content], Dialect(**given))
+            next(iter(reading), None)
+            names = reading.columns
+        elif form == "json":
+            text = content.decode(given.get("encoding", "utf-8")).removeprefix("\ufeff")
+            names = [*next(islice(array(text), record - 1, None), (0, {}))[1]]
+        else:
+            reading = Reading([content], Dialect(format="jsonl", encoding=given.get("encoding", "utf-8")))
+            names = [*next(islice(reading, record - 1, None), (0, {}))[1]]
+    return names[place - 1][:100] if 0 < place <= len(names) else None
 
 
 def put(upload: dict[str, Any], content: bytes) -> None:

@@ -8,13 +8,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .files import DATE_PARTS, MARKS, PIECE, Dialect, FileFault, Raw, Reading, decoded
+from .files import DATE_PARTS, MARKS, PIECE, Dialect, FileFault, Raw, Reading, csv_reader, decoded
 
 SAMPLE = 1024 * 1024
 """Characters by which delimiter, quote and rows to skip are found."""
@@ -152,49 +153,70 @@ LIKELY_PARTS = {"iso8859_2": "iso-8859-2", "iso8859_5": "iso-8859-5", "iso8859_7
 
 
 def _laid_out(path: Path, dialect: Dialect, declared: Mapping[str, Any]) -> Dialect:
+    """The layout that the first rows show: rows as CSV has them, for a quoted line break ends none."""
     lines, size = [], 0
     for line in decoded(chunks(path), dialect.encoding):
         lines.append(line)
         size += len(line)
         if size > SAMPLE:
             break
-    if "quote" not in declared:
-        dialect = replace(dialect, quote=_quote(lines))
+    excel = _EXCELS_OWN.fullmatch(lines[0]) if lines else None
+    if excel and "delimiter" not in declared:
+        dialect, declared = replace(dialect, delimiter=excel[1]), {**declared, "delimiter": excel[1]}
+    if "quote" not in declared and _single_quoted(lines, dialect, declared):
+        dialect = replace(dialect, quote="'")
     if "delimiter" not in declared:
-        dialect = replace(dialect, delimiter=_delimiter(lines[dialect.skip :], dialect))
+        dialect = replace(dialect, delimiter=_delimiter(lines, dialect))
     if "skip" not in declared:
-        dialect = replace(dialect, skip=_rows_above_the_header(lines, dialect))
+        rows = _rows(lines, dialect)
+        dialect = replace(dialect, skip=_rows_above_the_header(rows, 1 if excel else 0))
+        if dialect.skip and "delimiter" not in declared and all(_is_prose(row) for row in rows[dialect.skip :]):
+            raise Undecided(
+                f"It may be a single column, for a blank follows each {dialect.delimiter!r}: declare"
+                f" --skip {dialect.skip} if there are titles above the header, else a --delimiter that isn't in it."
+            )
     return dialect
 
 
-def _quote(lines: list[str]) -> str:
+_EXCELS_OWN = re.compile(r'"?sep=([^\r\n"])"?[;,\t]*\r?\n?', re.IGNORECASE)
+"""A first line by which Excel is told the delimiter."""
+
+
+def _is_prose(row: list[str | None]) -> bool:
+    return all(cell and cell.startswith(" ") for cell in row[1:])
+
+
+def _single_quoted(lines: list[str], dialect: Dialect, declared: Mapping[str, Any]) -> bool:
+    """Whether no cell is quoted with ", as many as there are rows are with ', and every row can be read so."""
     text = "".join(lines)
-    begins = {quote: len(re.findall(rf"(?:^|[;,\t|]){quote}", text, re.MULTILINE)) for quote in "\"'"}
-    return "'" if begins["'"] >= len(lines) > 0 and '"' not in text else '"'
+    begins = len(re.findall(r"(?:^|[;,\t|])'", text, re.MULTILINE))
+    if not begins or '"' in text:
+        return False
+    dialect = replace(dialect, quote="'")
+    if "delimiter" not in declared:
+        dialect = replace(dialect, delimiter=_delimiter(lines, dialect))
+    strict = len(_rows(lines, dialect, strict=True))
+    return begins >= strict > 0 and strict >= len(_rows(lines, dialect)) - 1  # the last one may be cut
 
 
-def _widths(lines: list[str], dialect: Dialect) -> list[int]:
-    """The cells of each row; what can't be split counts as nothing."""
-    reader: Any = csv.reader(
-        lines,
-        delimiter=dialect.delimiter,
-        quotechar=dialect.quote or None,
-        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
-    )
-    try:
-        return [len(row) for row in reader]
-    except csv.Error:
-        return []
+def _rows(lines: list[str], dialect: Dialect, *, strict: bool = False) -> list[list[str | None]]:
+    """The rows of these lines, up to one that can't be read."""
+    rows = []
+    with suppress(csv.Error):
+        for row in csv_reader(lines, dialect, strict=strict):
+            rows.append(row)
+    return rows
 
 
 def _delimiter(lines: list[str], dialect: Dialect) -> str:
     """The one that gives most rows the same number of cells, and more than one."""
     scores: dict[str, tuple[float, int]] = {}
     for delimiter in DELIMITERS:
-        widths = [width for width in _widths(lines, replace(dialect, delimiter=delimiter)) if width]
-        width, rows = Counter(widths).most_common(1)[0] if widths else (1, 0)
+        rows = _rows(lines, replace(dialect, delimiter=delimiter))[dialect.skip :]
+        widths = Counter(len(row) for row in rows if row)
+        width, number = widths.most_common(1)[0] if widths else (1, 0)
         if width > 1:
-            scores[delimiter] = (rows / len(widths), width)
+            scores[delimiter] = (number / widths.total(), width)
     if not scores:
         return Dialect.delimiter  # a single column
     ranked = sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
@@ -204,20 +226,19 @@ def _delimiter(lines: list[str], dialect: Dialect) -> str:
     return ranked[0]
 
 
-def _rows_above_the_header(lines: list[str], dialect: Dialect) -> int:
-    """Titles above the header: rows of another width, or with one cell that isn't empty among three or more."""
-    widths = _widths(lines, dialect)
-    width = Counter(width for width in widths if width).most_common(1)[0][0] if any(widths) else 1
+def _rows_above_the_header(rows: list[list[str | None]], known: int) -> int:
+    """Titles: rows of another width, without a filled cell, or with one among three or more; ``known`` are some."""
+    widths = Counter(len(row) for row in rows if row)
+    width = widths.most_common(1)[0][0] if widths else 1
     if width == 1:
-        return 0
-    for above, line in enumerate(lines[:50]):
-        row = next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote or None), [])
-        filled = sum(1 for cell in row if cell.strip())
-        if len(row) == width and (filled != 1 or width < 3):
+        return known
+    for above, row in enumerate(rows[known:50], known):
+        filled = sum(1 for cell in row if cell and cell.strip())
+        if len(row) == width and filled and (filled != 1 or width < 3):
             return above
         if filled > 1:
             break  # neither a title nor the header: the reading will say what is wrong with it
-    return 0
+    return known
 
 
 # The types of columns: one is taken only if every cell comes back letter by letter

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, islice
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, Literal
 
@@ -55,6 +55,7 @@ class Dialect:
     date: str = "YYYY-MM-DD"
     null: str = ""
     skip: int = 0
+    """Rows above the header, as CSV has them: an empty line is one, and so is a row with a quoted line break."""
 
     def as_json(self) -> dict[str, Any]:
         """What a source's revision keeps of it."""
@@ -90,10 +91,14 @@ class Reading:
         return self._csv() if self._dialect.format == "csv" else self._json()
 
     def _csv(self) -> Iterator[tuple[int, Record]]:
-        rows = self._rows()
-        line, header = next(rows, (1 + self._dialect.skip, []))
+        dialect = self._dialect
+        reader = csv_reader(self._lines, dialect, strict=True)
+        rows = _rows(reader)
+        for _ in islice(rows, dialect.skip):
+            pass
+        line, header = next(rows, (reader.line_num + 1, []))
         self.columns = _header(line, header)
-        width, null = len(self.columns), self._dialect.null
+        width, null = len(self.columns), dialect.null
         blank = None
         for line, cells in rows:
             if not cells and width > 1:
@@ -101,6 +106,8 @@ class Reading:
                 continue
             if not cells:
                 cells = [None]
+            elif not dialect.quote:
+                cells = [cell or None for cell in cells]
             if blank:
                 raise FileFault(blank, 1, f"the line is empty, where a record has {width} cells.")
             if len(cells) != width:
@@ -109,30 +116,6 @@ class Reading:
             if null:
                 cells = [None if cell == null else cell for cell in cells]
             yield line, dict(zip(self.columns, cells, strict=True))
-
-    def _rows(self) -> Iterator[tuple[int, list[Cell]]]:
-        """Each row with its first line. An empty cell is None, one that is quoted an empty text."""
-        dialect = self._dialect
-        csv.field_size_limit(LONGEST_CELL)
-        for _ in range(dialect.skip):
-            next(self._lines, None)
-        reader: Any = csv.reader(
-            self._lines,
-            delimiter=dialect.delimiter,
-            quotechar=dialect.quote or None,
-            quoting=csv.QUOTE_NOTNULL if dialect.quote else csv.QUOTE_NONE,
-            strict=True,
-        )
-        while True:
-            line = dialect.skip + reader.line_num + 1
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                said = next((fault for text, fault in _CSV_FAULTS.items() if str(error).startswith(text)), str(error))
-                raise FileFault(line, None, said) from None
-            if row is None:
-                return
-            yield line, row if dialect.quote else [cell or None for cell in row]
 
     def _json(self) -> Iterator[tuple[int, Record]]:
         known = set(self.columns)
@@ -149,6 +132,32 @@ class Reading:
             if len(known) > len(self.columns):
                 self.columns += [name for name in record if name not in set(self.columns)]
             yield line, record
+
+
+def csv_reader(lines: Iterable[str], dialect: Dialect, *, strict: bool) -> Any:
+    """Python's reader. With a quote an empty cell that isn't quoted is None, without one every cell is a text."""
+    csv.field_size_limit(LONGEST_CELL)
+    return csv.reader(
+        lines,
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote or None,
+        quoting=csv.QUOTE_NOTNULL if dialect.quote else csv.QUOTE_NONE,
+        strict=strict,
+    )
+
+
+def _rows(reader: Any) -> Iterator[tuple[int, list[Cell]]]:
+    """Each row with its first line."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            said = next((fault for text, fault in _CSV_FAULTS.items() if str(error).startswith(text)), str(error))
+            raise FileFault(line, None, said) from None
+        if row is None:
+            return
+        yield line, row
 
 
 _CSV_FAULTS = {

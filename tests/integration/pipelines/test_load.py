@@ -370,13 +370,13 @@ def test_an_upload_that_is_put_anew_while_it_is_read_is_loaded_as_it_was(office,
     assert {row[1] for row in owner.rows()} == {"first"}
 
 
-def test_json_lines_name_the_record_of_an_unknown_column(office, owner):
+def test_json_lines_have_the_record_and_the_place_of_an_unknown_column(office, owner):
     job = owner.load(
         upload=owner.upload(b'{"id": 1, "Art": "x"}\n{"id": 2, "Art": "x", "CANARY": 3}\n'), format="jsonl"
     )
     office.work()
 
-    assert failed(office, job) == ("unknown_column", {"step": "LOAD", "record": 2})
+    assert failed(office, job) == ("unknown_column", {"step": "LOAD", "record": 2, "column": 3})
 
 
 def test_many_rows_go_by_batches(office, owner, monkeypatch):

@@ -211,19 +211,32 @@ def test_bad_rows_of_an_upload_are_a_table_with_the_true_count(server, run, file
     [
         ("id,hö\n1,x\n", ("--encoding", "windows-1252")),
         ("id\t'hö'\n", ("--delimiter", "tab", "--quote", "'", "--encoding", "windows-1252")),
-        ('above\n"id",hö\n', ("--skip", "1", "--encoding", "windows-1252")),
+        ('"above\nall"\n"id",hö\n', ("--skip", "1", "--encoding", "windows-1252")),
+        ('{"id": 1}\n{"id": 2, "hö": 3}\n', ("--format", "jsonl", "--encoding", "windows-1252")),
+        ('[{"id": 1},\n {"id": 2,\n "hö": 3}]', ("--format", "json", "--encoding", "windows-1252")),
     ],
 )
 def test_an_unknown_column_of_an_upload_is_named(server, run, file, content, options):
-    failing(server, "unknown_column", column=2)
+    failing(server, "unknown_column", column=2, **({"record": 2} if "json" in "".join(options) else {}))
     server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put"}, 201)
     server.tell("PUT /put")
-    for asked in ("&delimiter=%09&quote=%27", "&skip=1", ""):
-        server.answers[f"{POST}?upload=u1&format=csv{asked}&encoding=windows-1252"] = server.answers[POST]
+    windows = "&encoding=windows-1252"
+    for asked in (f"csv&delimiter=%09&quote=%27{windows}", f"csv&skip=1{windows}", f"csv{windows}", f"jsonl{windows}"):
+        server.answers[f"{POST}?upload=u1&format={asked}"] = server.answers[POST]
+    server.answers[f"{POST}?upload=u1&format=jsonl"] = server.answers[POST]  # an array goes as lines of UTF-8
 
     result = run("load", "trees", file(content), *options)
 
     assert "The column is 'hö'." in result.stderr, (result.output, server.asked)
+
+
+@pytest.mark.parametrize("content", ["id\n1\n", 'id,"hö\n', "id,hö\n\xff\n"])
+def test_a_file_that_was_changed_since_names_no_column(server, run, file, content):
+    failing(server, "unknown_column", column=7)
+
+    result = run("load", "trees", file(content))
+
+    assert "Error: No. [unknown_column: column 7]\n" in result.stderr
 
 
 def test_one_row_is_a_row():

@@ -128,6 +128,56 @@ def test_titles_above_the_header_are_skipped_and_counted(file):
     assert types(seen) == dict.fromkeys("abc", "integer")
 
 
+@pytest.mark.parametrize(
+    ("content", "dialect", "columns", "first"),
+    [
+        ('"Einwohner\n2023";c\n1;2\n', {}, ["Einwohner\n2023", "c"], "1"),
+        ('a;"Einwohner\r\n\r\n2023"\r\n1;2\r\n', {}, ["a", "Einwohner\r\n\r\n2023"], "1"),
+        ("'Einwohner\n2023';'c'\n'1';'2'\n", {"quote": "'"}, ["Einwohner\n2023", "c"], "1"),
+        ('"Bäume\nund; Sträucher"\n\n"a\nb";c\n1;2\n', {"skip": 2}, ["a\nb", "c"], "1"),
+        ('"Bäume\n;;;\n;;;"\na;b\n1;2\n3;4\n', {"skip": 1}, ["a", "b"], "1"),
+        ("Titel;;;\n;;;\na;b;c;d\n1;2;3;4\n", {"skip": 2}, ["a", "b", "c", "d"], "1"),
+        ("a,b;c\n" + '"1\n,\n,\n,";2\n' * 9, {}, ["a,b", "c"], "1\n,\n,\n,"),
+        (f'a;b\n"{"x" * 200_000}";2\n', {}, ["a", "b"], "x" * 200_000),
+        ("sep=;\na;b\n1;2\n", {"skip": 1}, ["a", "b"], "1"),
+        ('"sep=|"\r\na|b;c\r\n1|2;3\r\n', {"skip": 1, "delimiter": "|"}, ["a", "b;c"], "1"),
+        ("sep=;\nname\nx, y\n", {"skip": 1}, ["name"], "x, y"),
+    ],
+)
+def test_delimiter_quote_and_titles_are_found_by_rows_whatever_lines_they_have(file, content, dialect, columns, first):
+    path = file(content)
+
+    seen = look(path, {})
+
+    assert seen.dialect == Dialect(**{"delimiter": ";", **dialect})
+    assert [column.name for column in seen.columns] == columns
+    assert next(iter(Reading([path.read_bytes()], seen.dialect)))[1][columns[0]] == first
+
+
+def test_rows_to_skip_are_declared_as_rows_too_and_lines_are_counted_on(file):
+    path = file('"Titel\nzweite Zeile";\n\n"a\n1";b\n1;2\n3;4;5\n')
+
+    with pytest.raises(FileFault, match="Line 7, column 3"):
+        look(path, {"skip": 2})
+
+
+def test_a_single_column_of_prose_is_not_a_title_above_two_columns(file):
+    path = file("name\nMüller, Hans\nMeier, Eva\n")
+
+    with pytest.raises(Undecided, match=r"--skip 1 .* --delimiter"):
+        look(path, {})
+    assert types(look(path, {"delimiter": ";"})) == {"name": "text"}
+    assert types(look(path, {"skip": 1})) == {"Müller": "text", "Hans": "text"}
+    assert types(look(file("name, first\nMüller, Hans\n"), {})) == {"name": "text", "first": "text"}
+
+
+def test_apostrophes_at_the_beginning_of_cells_are_no_quotes(file):
+    path = file("id;place;near\n1;'s-Gravenhage;'t Gooi\n2;'s-Hertogenbosch;'t Veld\n")
+
+    assert look(path, {}).dialect.quote == '"'
+    assert next(iter(Reading([path.read_bytes()], Dialect(delimiter=";"))))[1]["place"] == "'s-Gravenhage"
+
+
 # Typed only if every cell comes back letter by letter
 
 
@@ -248,7 +298,7 @@ def test_any_column_may_be_declared_as_text_and_whole_numbers_as_decimal():
         ('a;b\n"x\ny";2\n1;2;3\n', {}, 4, 3),
         ("a;b\n1;2\n\n3;4\n", {}, 3, 1),
         ("a;;c\n1;2;3\n", {}, 1, 2),
-        ("a;b\n", {"skip": 2}, 3, 1),
+        ("a;b\n", {"skip": 2}, 2, 1),
         ("", {}, 1, 1),
         ("a;b;a\n1;2;3\n", {}, 1, 3),
         ("x\na;b; b \n1;2;3\n", {}, 2, 3),

@@ -178,7 +178,7 @@ def test_a_key_of_several_columns_is_one_identity_and_no_novel():
         ("id,name,notes\n1,x,y\n", {}, "unknown_column", {"column": 3}),
         ("id,note\n1,x\n", {}, "missing_column", {"column": "name"}),
         ('{"id": 1}\n', {"format": "jsonl"}, "invalid_rows", {"records": 1}),
-        ('{"id": 1, "name": "x"}\n{"nr": 2}\n', {"format": "jsonl"}, "unknown_column", {"record": 2}),
+        ('{"id": 1, "name": "x"}\n{"nr": 2}\n', {"format": "jsonl"}, "unknown_column", {"record": 2, "column": 1}),
         ("id,name,note\n", {}, "no_rows", {}),
         ("id,name,notes\n", {}, "unknown_column", {"column": 3}),
         ("id,note\n", {}, "missing_column", {"column": "name"}),
