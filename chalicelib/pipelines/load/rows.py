@@ -146,8 +146,8 @@ class Checked:
         for place, name in enumerate(record, 1):
             if name not in self._takers:
                 # Only its place is kept: the first line of a file without a header is a row.
-                record: dict[str, Any] = {} if self._csv else {"record": self.rows}
-                raise Unfit("unknown_column", named=name[:SHOWN], **record, column=place)
+                where: dict[str, Any] = {} if self._csv else {"record": self.rows}
+                raise Unfit("unknown_column", named=name[:SHOWN], **where, column=place)
         for column in self._columns if self._csv else ():  # no row has it
             if column.required and column.name not in record:
                 raise Unfit("missing_column", named=column.name, column=column.name)
