@@ -39,7 +39,7 @@ SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
 @click.option("--quote", metavar="CHARACTER", help="Around cells; 'none' where there is none.")
 @click.option("--decimal", type=click.Choice([".", ","]), help="The decimal mark.")
 @click.option("--date", metavar="PATTERN", help="How dates are written, e.g. DD.MM.YYYY.")
-@click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell.")
+@click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell; quoted it is a text.")
 @click.option("--skip", type=click.IntRange(0), metavar="ROWS", help="Rows above the header.")
 @click.option("--key", help="For scripts: the same key within seven days is the same load, whatever became of it.")
 @machine
@@ -116,7 +116,7 @@ def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[
 def lines(content: bytes, encoding: str) -> bytes:
     """A JSON array as JSON Lines: each element as it is written, for a number's digits are its value."""
     try:
-        text = content.decode(encoding).removeprefix("\ufeff")
+        text = content.decode(encoding).lstrip("\ufeff")
     except (UnicodeDecodeError, LookupError) as error:
         raise Refused(f"The file isn't {encoding}: name its encoding with --encoding.") from error
     decoder = json.JSONDecoder()
@@ -157,7 +157,7 @@ def unknown(content: bytes, form: str, options: dict[str, Any], details: Mapping
             next(iter(reading), None)
             names = reading.columns
         elif form == "json":
-            text = content.decode(given.get("encoding", "utf-8")).removeprefix("\ufeff")
+            text = content.decode(given.get("encoding", "utf-8")).lstrip("\ufeff")
             names = [*next(islice(array(text), record - 1, None), (0, {}))[1]]
         else:
             reading = Reading([content], Dialect(format="jsonl", encoding=given.get("encoding", "utf-8")))

@@ -306,7 +306,7 @@ def fits_date_pattern(pattern: str) -> bool:
 @click.option("--quote", metavar="CHARACTER", callback=_quote, help="Around cells; 'none' where there is none.")
 @click.option("--decimal", type=click.Choice([".", ","]), help="The decimal mark.")
 @click.option("--date", metavar="PATTERN", callback=_date, help="How dates are written, e.g. DD.MM.YYYY.")
-@click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell.")
+@click.option("--null", metavar="TEXT", help="What stands for no value, beside an empty cell; quoted it is a text.")
 @click.option("--skip", type=click.IntRange(0), metavar="ROWS", help="Rows above the header.")
 @click.option("--afresh", is_flag=True, help="Forget what was declared for the file before.")
 @click.option("--dry-run", is_flag=True, help="Read it and say what it is; upload nothing.")

@@ -25,7 +25,7 @@ ENCODINGS = {
 """An encoding's name and Python's codec for it."""
 
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-"""Byte order marks; one that fits is no part of the text."""
+"""Byte order marks; those at the beginning are no part of the text."""
 
 PIECE = 256 * 1024
 LONGEST_LINE = 16 * 1024 * 1024
@@ -92,11 +92,14 @@ class Reading:
 
     def _csv(self) -> Iterator[tuple[int, Record]]:
         dialect = self._dialect
-        reader = csv_reader(self._lines, dialect, strict=True)
+        text: list[str] = []  # of the row; kept where it may be asked what was quoted
+        lines = _kept(self._lines, text) if dialect.null and dialect.quote else self._lines
+        reader = csv_reader(lines, dialect, strict=True)
         rows = _rows(reader)
         for _ in islice(rows, dialect.skip):
             pass
         line, header = next(rows, (reader.line_num + 1, []))
+        text.clear()
         self.columns = _header(line, header)
         width, null = len(self.columns), dialect.null
         blank = None
@@ -112,9 +115,11 @@ class Reading:
                 raise FileFault(blank, 1, f"the line is empty, where a record has {width} cells.")
             if len(cells) != width:
                 place = min(len(cells), width) + 1
-                raise FileFault(line, place, f"the record has {len(cells)} cells, the header {width}.")
-            if null:
-                cells = [None if cell == null else cell for cell in cells]
+                s = "" if len(cells) == 1 else "s"
+                raise FileFault(line, place, f"the record has {len(cells)} cell{s}, the header {width}.")
+            if null and null in cells:
+                cells = _without_nulls(cells, dialect, "".join(text))
+            text.clear()
             yield line, dict(zip(self.columns, cells, strict=True))
 
     def _json(self) -> Iterator[tuple[int, Record]]:
@@ -146,6 +151,28 @@ def csv_reader(lines: Iterable[str], dialect: Dialect, *, strict: bool) -> Any:
     )
 
 
+def _kept(lines: Iterable[str], text: list[str]) -> Iterator[str]:
+    for line in lines:
+        text.append(line)
+        yield line
+
+
+def _without_nulls(cells: list[Cell], dialect: Dialect, text: str) -> list[Cell]:
+    """A row's cells, those that are the null text None; one that is quoted stays, as PostgreSQL's COPY has it.
+
+    Python's reader doesn't tell them apart, but of a row that it took strictly each cell's length is known.
+    """
+    null, quote = dialect.null, dialect.quote
+    if quote + null.replace(quote, quote * 2) + quote not in text:
+        return [None if cell == null else cell for cell in cells]
+    at, found = 0, []
+    for cell in cells:
+        quoted = text.startswith(quote, at)
+        found.append(None if cell == null and not quoted else cell)
+        at += 1 + len(cell or "") + (2 + (cell or "").count(quote) if quoted else 0)
+    return found
+
+
 def _rows(reader: Any) -> Iterator[tuple[int, list[Cell]]]:
     """Each row with its first line."""
     while True:
@@ -163,7 +190,7 @@ def _rows(reader: Any) -> Iterator[tuple[int, list[Cell]]]:
 _CSV_FAULTS = {
     "unexpected end of data": "a quoted cell begins here and never ends.",
     "field larger than": "a cell is larger than 4 MiB; is a quote missing?",
-    "new-line character": "a CR stands alone; lines end with LF or CR LF.",
+    "new-line character": "a CR stands alone; save the file with lines that end with LF or CR LF.",
     "'": "something follows the quote that ends a cell; a quote within a cell is doubled.",
 }
 
@@ -288,12 +315,15 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
     start = next(pieces, b"")
     codec = ENCODINGS[encoding]
     for mark, marked in MARKS.items():
-        if start.startswith(mark) and codec in ("", marked):
-            codec, start = marked, start[len(mark) :]
+        if not start.startswith(mark):
+            continue
+        if codec not in ("", marked):
+            raise FileFault(1, 1, f"it begins with the byte order mark of {marked}, which {encoding} isn't.")
+        codec, start = marked, start[len(mark) :]
     if not codec:
         raise FileFault(1, 1, "it doesn't begin with UTF-16's byte order mark; declare utf-16-le or utf-16-be.")
     decoder = codecs.getincrementaldecoder(codec)()
-    number, rest = 0, ""
+    number, rest, begun = 0, "", False
     for piece, final in chain(((piece, False) for piece in chain([start], pieces)), [(b"", True)]):
         try:
             text = rest + decoder.decode(piece, final)
@@ -302,6 +332,9 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
             line, column = number + seen.count("\n") + 1, len(seen) - seen.rfind("\n")
             byte = error.object[error.start]
             raise FileFault(line, column, f"the byte 0x{byte:02X} can't be decoded as {encoding}.") from None
+        if not begun:
+            text = text.lstrip("\ufeff")  # two programs that each write a mark make two of them
+            begun = text != ""
         if "\0" in text:
             seen = text[: text.index("\0")]
             line, column = number + seen.count("\n") + 1, len(seen) - seen.rfind("\n")

@@ -87,7 +87,7 @@ class Records:
 
 def _text(chunks: Iterable[bytes]) -> str:
     try:
-        return b"".join(chunks).decode()
+        return b"".join(chunks).decode().lstrip("\ufeff")
     except UnicodeDecodeError:
         raise FileFault(1, None, "it isn't UTF-8.") from None
 

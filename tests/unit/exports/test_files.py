@@ -51,6 +51,8 @@ def test_an_offices_csv_is_read_as_it_was_meant(file):
     [
         (TREES.encode(), "utf-8"),
         (codecs.BOM_UTF8 + TREES.encode(), "utf-8"),
+        (codecs.BOM_UTF8 * 3 + TREES.encode(), "utf-8"),
+        (codecs.BOM_UTF16_LE * 2 + TREES.encode("utf-16-le"), "utf-16"),
         (TREES.encode("utf-16"), "utf-16"),
         (codecs.BOM_UTF16_BE + TREES.encode("utf-16-be"), "utf-16"),
         (TREES.encode("utf-16-le"), "utf-16-le"),
@@ -257,6 +259,29 @@ def test_null_is_an_empty_cell_or_what_is_declared_and_a_quoted_empty_cell_is_a_
 
 
 @pytest.mark.parametrize(
+    ("row", "cells"),
+    [
+        ('"NA",NA,NA', ["NA", None, None]),
+        ('NA,"NA","NA"', [None, "NA", "NA"]),
+        ('"x ""NA"", y",NA,"NA"', ['x "NA", y', None, "NA"]),
+        ('"\r\n""",NA,"NA"', ['\r\n"', None, "NA"]),
+        ('x"NA",NA,', ['x"NA"', None, None]),
+        (',"","NA"', [None, "", "NA"]),
+    ],
+)
+def test_a_quoted_null_text_is_a_text_as_in_postgresqls_copy(row, cells):
+    content = f'"a\n""NA""",b,c\n{row}\n"NA",NA,NA\n\n'
+
+    assert [list(record.values()) for record in records(content, null="NA")] == [cells, ["NA", None, None]]
+
+
+def test_the_null_text_is_known_beside_another_quote_and_none_and_with_a_quote_in_it():
+    assert records("a,b\n'NA',NA\n", quote="'", null="NA") == [{"a": "NA", "b": None}]
+    assert records('a,b\n"N""",N"\n', null='N"') == [{"a": 'N"', "b": None}]
+    assert records('a,b\n"NA",NA\n', quote="", null="NA") == [{"a": '"NA"', "b": None}]
+
+
+@pytest.mark.parametrize(
     ("type_", "dialect", "cell", "value"),
     [
         ("decimal", {"decimal": ","}, "-1,50", "-1.50"),
@@ -300,6 +325,8 @@ def test_any_column_may_be_declared_as_text_and_whole_numbers_as_decimal():
         ("a;;c\n1;2;3\n", {}, 1, 2),
         ("a;b\n", {"skip": 2}, 2, 1),
         ("", {}, 1, 1),
+        ("\ufeffa;b\n1;2\n", {"encoding": "windows-1252"}, 1, 1),
+        (codecs.BOM_UTF16_LE + "a;b\n1;2\n".encode("utf-16-le"), {"encoding": "utf-16-be"}, 1, 1),
         ("a;b;a\n1;2;3\n", {}, 1, 3),
         ("x\na;b; b \n1;2;3\n", {}, 2, 3),
         ("a;b\n1;x\0y\n", {}, 2, 4),
@@ -341,12 +368,15 @@ def test_blank_lines_at_the_end_are_nothing(file):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_pieces_may_end_anywhere(size, encoding):
-    content = TREES.encode(encoding)
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_pieces_may_end_anywhere(size, encoding, mark):
+    content = (mark + TREES).encode(encoding)
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     dialect = Dialect(encoding="utf-16" if encoding == "utf-16" else "utf-8", delimiter=";")
 
-    assert [record["Art"] for _, record in Reading(pieces, dialect)] == ["Bergahorn", "Linde; groß", None]
+    reading = Reading(pieces, dialect)
+    assert [record["Art"] for _, record in reading] == ["Bergahorn", "Linde; groß", None]
+    assert reading.columns[0] == "Nr"
 
 
 # JSON Lines
