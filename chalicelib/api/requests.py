@@ -195,13 +195,13 @@ def _finite(text: str) -> float:
 def _check_texts(value: object, path: str, depth: int) -> None:
     """PostgreSQL keeps neither NUL nor half a surrogate pair; and who nests that deep means no good."""
     if depth > MAX_DEPTH:
-        raise Problem("bad_json", f"It is nested deeper than {MAX_DEPTH} levels.")
+        raise Problem("bad_json", f"It is nested deeper than {MAX_DEPTH} levels.", field=_shown(path))
     if isinstance(value, str):
         if "\0" in value or not _encodes(value):
             raise Problem("bad_json", "A text in it holds NUL or half a surrogate pair.", field=_shown(path))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_texts(item, f"{path}.{index}" if path else str(index), depth + 1)
+            _check_texts(item, f"{path}[{index}]", depth + 1)
     elif isinstance(value, dict):
         for name, item in value.items():
             _check_texts(name, path or name, depth)

@@ -28,15 +28,17 @@ MOST = 1_000_000
 """Datasets that are looked through at most."""
 
 OF_A_FILE = {
-    "invalid_definition",
-    "invalid_schedule",
-    "invalid_catalog",
-    "unknown_source",
-    "not_found",
-    "gone",
-    "forbidden",
+    "invalid_definition": "",
+    "invalid_schedule": "",
+    "invalid_catalog": "",
+    "unknown_source": "",
+    "bad_json": "",
+    "payload_too_large": "shorten its texts, or make two datasets of it",
+    "not_found": "the token doesn't reach this dataset; an operator makes one that does",
+    "gone": "give the file another name",
+    "forbidden": "",
 }
-"""Refusals that are about one file: what it says, or that the token may not say it."""
+"""Refusals that are about one file, for what it says or because the token may not say it; and what else mends it."""
 
 
 FOR_GOOD = "Delete for good what is to be deleted? An id is never given again, and loaded rows are lost."
@@ -122,7 +124,7 @@ def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> 
     orphans = sorted(schedules.keys() - files.keys())
     if prune:
         changes += _orphans(server, files, schedules)
-    elif orphans:
+    elif orphans and not faults:  # a file that can't be read is one all the same
         click.echo(f"Scheduled, with no file here: {', '.join(orphans)}. --prune ends their schedules.", err=True)
     return changes
 
@@ -215,8 +217,8 @@ def _check(
             raise
         body = refused.body
         one = {"field": body.get("field", ""), "detail": body.get("detail") or body["title"]}
-        if refused.code == "gone":
-            one["detail"] = f"{one['detail'].rstrip('.')}: give the file another name"
+        if remedy := OF_A_FILE[refused.code]:
+            one["detail"] = f"{one['detail'].rstrip('.')}: {remedy}"
         for error in body.get("errors") or [one]:
             # Alone, the sentence names the field itself.
             where = str(error["field"])

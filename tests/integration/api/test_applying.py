@@ -7,6 +7,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from chalicelib.api import requests
 from chalicelib.cli import applying, leaseway, remote
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence
@@ -50,6 +51,7 @@ class Folder:
     def __init__(self, path, monkeypatch, http, token):
         self.path = path
         self.asked = []
+        self.failing = ("nothing", None)
         self._patch = monkeypatch
         self._http = http
         self.use(token)
@@ -64,6 +66,13 @@ class Folder:
     def _answer(self, request):
         path = request.url.raw_path.decode()
         self.asked.append(f"{request.method} {path}")
+        part, status = self.failing
+        if part in f"{request.method} {path}":
+            if status is None:
+                raise httpx.ConnectError("away")
+            title = {409: "Another job works on the same subject"}.get(status, "Something is broken on our side")
+            code = {409: "subject_busy"}.get(status, "internal_error")
+            return httpx.Response(status, json={"title": title, "status": status, "code": code})
         answer = self._http.request(request.method, path, headers=dict(request.headers), body=request.read())
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.body)
 
@@ -185,6 +194,52 @@ def test_all_errors_of_all_files_are_told_with_their_place_before_anything_is_ch
     assert written(database) == before
 
 
+def test_what_no_server_takes_of_a_file_hides_no_other_files_errors(folder, database):
+    folder.edit("roads", "Alle Straßen.", "x" * 1_100_000)
+    folder.write("lakes", ROADS.replace("{en: Roads, de: Straßen}", '{en: "a\\0b", de: "\\ud800"}'))
+    folder.write("rivers", ROADS + "max_drop: 1e999\n")
+    folder.write("seas", ROADS.replace("source:", f"spatial: {'[' * 40}{']' * 40}\nsource:"))
+    folder.write("springs", ROADS + "key: !!set {id}\n")
+    folder.write("wells", ROADS.replace("[TRAN]", "[TRANS]"))
+    before = written(database)
+
+    told = folder.apply(code=1)
+
+    expected = [
+        "lakes.yaml:1:9: title.en holds the character U+0000; take it out",
+        "lakes.yaml:1:21: title.de holds half of a character (a lone surrogate); take it out",
+        "rivers.yaml:12:1: max_drop is a number that is too large or too long; put it in quotes if it is a text",
+        "roads.yaml:1:1: It has 1100",
+        "seas.yaml:6:41: is nested deeper than 32 levels",
+        "springs.yaml:12:1: key has a tag, which isn't taken; leave it out",
+        "wells.yaml:4:10: themes[0] 'TRANS' isn't in the EU's list of data themes",
+        "7 to mend; nothing was changed.",
+    ]
+    assert [line[: len(start)] for line, start in zip(told, expected, strict=True)] == expected
+    assert told[3].endswith("at most 1048576 are taken: shorten its texts, or make two datasets of it")
+    assert written(database) == before
+
+
+def test_what_only_the_server_finds_in_a_body_stands_at_its_field(folder, monkeypatch):
+    """Its rules may be stricter than the command's, which may be older."""
+    monkeypatch.setattr(requests, "MAX_DEPTH", 3)
+
+    assert folder.apply(code=1)[:-1] == ["defaults.yaml:2:10: publisher.name.en It is nested deeper than 3 levels."]
+
+
+@pytest.mark.parametrize("status", [500, 503, None])
+def test_a_server_that_is_not_well_is_no_fault_of_a_file(folder, status):
+    folder.edit("roads", "[TRAN]", "[TRANS]")
+    folder.write("aaa", ROADS)
+    folder.failing = ("aaa/definition?dry_run", status)
+
+    told = " ".join(folder.apply(code=1))
+
+    assert "roads.yaml" not in told
+    assert "aaa.yaml" not in told
+    assert [asked for asked in folder.asked if "roads" in asked] == []
+
+
 def test_an_unknown_source_is_answered_with_the_nearest(folder):
     folder.edit("roads", "source: flights", "source: flihgts")
 
@@ -248,7 +303,10 @@ def test_what_a_token_does_not_reach_is_a_fault_of_that_file(folder, database):
 
     told = folder.apply(code=1)
 
-    assert told[0].startswith("roads.yaml:1:1: There is nothing at this address")
+    assert told[0] == (
+        "roads.yaml:1:1: There is nothing at this address: the token doesn't reach this dataset; an operator makes one"
+        " that does"
+    )
     assert registry.definition(database, "lakes") is None
 
 
