@@ -70,23 +70,86 @@ def test_the_encoding_is_found_and_a_mark_is_no_part_of_the_header(file, content
     assert seen.dialect.delimiter == ";"
 
 
-@pytest.mark.parametrize(
-    ("encoding", "text"),
-    [
-        ("iso-8859-2", "Łódź i Żyrardów nad rzeką, ulica Święty Krzyż, gęś"),
-        ("iso-8859-2", "Příliš žluťoučký kůň úpěl ďábelské ódy, Náměstí Míru"),
-        ("iso-8859-5", "Москва, улица Ленина, деревья и кустарники города"),
-        ("iso-8859-7", "Αθήνα, οδός Ερμού, δέντρα και θάμνοι της πόλης"),
-        ("windows-1252", "Müllerstraße groß Grüße, Äpfel und Öl"),
-        ("windows-1252", "Forêt, château, garçon, élève à l'école naïve"),
-        ("windows-1252", "Malmö, Åre, träd och buskar på ängen"),
+SENTENCES = {
+    "iso-8859-2": [
+        "Łódź i Żyrardów nad rzeką, ulica Święty Krzyż, gęś",
+        "Wrocław, ulica Świdnicka 5",
+        "Drzewa rosną przy ulicy Długiej.",
+        "Příliš žluťoučký kůň úpěl ďábelské ódy, Náměstí Míru",
+        "Ulice byla včera uzavřena kvůli opravě.",
+        "Náměstí Republiky",
+        "Průměr kmene je větší.",
+        "Košice sú druhé najväčšie mesto na Slovensku.",
+        "Árvíztűrő tükörfúrógép",
+        "A kerületben hétfőn új fákat ültettek.",
+        "Čaršija i žuta kuća u Šibeniku",
+        "Škofja Loka",
+        "Oraşul are o grădină publică şi două şcoli.",
+        "O ţară între munţi şi câmpie, cu păduri",
     ],
-)
+    "iso-8859-5": [
+        "Москва, улица Ленина, деревья и кустарники города",
+        "МОСКВА, УЛИЦА САДОВАЯ",
+        "В парке растут старые липы.",
+        "Зелена површина у центру града.",
+    ],
+    "iso-8859-7": [
+        "Αθήνα, οδός Ερμού, δέντρα και θάμνοι της πόλης",
+        "Το δέντρο είναι ψηλό.",
+        "Θεσσαλονίκη",
+    ],
+    "windows-1252": [
+        *("20°C", "10 €", "ü", "é", "Ø 12", "120 m³/h", "5 Nm³", "5 µg", "½ l", "±5 %", "§ 3", "×", "©2024", "Lego®"),
+        *(
+            "Wert¹ und Menge²",
+            "«Été»",
+            "¿Qué?",
+            "¡Hola!",
+            "¡hola!",
+            "Nº 5",
+            "1ª",
+            "£3m",
+            "ÄÖÜ äöü ß",
+            "éèêë àâ ùûü ïîô ç",
+        ),
+        *("Stra¿e, M¿ller", "Müllerstraße groß Grüße, Äpfel und Öl", "Übergröße ÄÖÜ", "Zürich; sûr; été"),
+        *("Forêt, château, garçon, élève à l'école naïve", "L'été à Nîmes", "Île-de-France, août", "Électricité"),
+        *(
+            "Não há órgãos",
+            "AÇÃO SOCIAL",
+            "corações",
+            "São Paulo",
+            "El Niño, pingüino, ¿cuándo?",
+            "Forlì, Cantù, perché",
+        ),
+        *("Malmö, Åre, träd och buskar på ängen", "Smørrebrød på Ærø", "Þingvellir, Garðabær, Höfn í Hornafirði"),
+        *("Põlva, Tõrva, öö", "määrittämätön", "Sørvágur, Tórshavn", "Môn a Llÿn", "Màlaga, Cádiz, A Coruña"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("encoding", "text"), [(name, text) for name, texts in SENTENCES.items() for text in texts])
 @pytest.mark.parametrize("rows", [1, 30])
-def test_another_encoding_of_one_byte_a_character_is_found_by_its_letters(file, encoding, text, rows):
-    path = file("id;text\n" + "".join(f"{n};{text}\n" for n in range(rows)), encoding=encoding)
+def test_another_encoding_of_one_byte_a_character_is_found_by_its_words(file, encoding, text, rows):
+    path = file("id\ttext\n" + "".join(f"{n}\t{text}\n" for n in range(rows)), encoding=encoding)
 
     assert look(path, {}).dialect.encoding == encoding
+
+
+def test_a_few_lines_of_another_language_change_no_encoding(file):
+    western = "".join(f"{n}\tStraße in Köln\n" for n in range(30))
+
+    assert look(file(f"id\ttext\n{western}x\tThái Mághdì\n", encoding="cp1252"), {}).dialect.encoding == "windows-1252"
+    half = "x\tKošice\ny\t§ 3\n".replace("š", "¹") + "z\t© 2024\n"
+    assert look(file(f"id\ttext\n{half}", encoding="cp1252"), {}).dialect.encoding == "windows-1252"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_known_by_the_ends_of_its_lines(file, encoding):
+    content = "\n".join(["имя;город", *["Анна;Москва"] * 5])
+
+    assert look(file(content, encoding=encoding), {}).dialect.encoding == encoding
+    assert look(file(content[:9] + "\n", encoding=encoding), {}).dialect.encoding == encoding
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "iso-8859-15", "windows-1252", "iso-8859-7"])
