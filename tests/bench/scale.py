@@ -2,12 +2,14 @@
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from statistics import median
 
 import psycopg
 from psycopg.types.json import Jsonb
+
+from chalicelib.engine import Engine
 
 from . import pipeline
 from .engine import accept
@@ -26,46 +28,52 @@ CADENCE = {"every": "day", "at": "02:00", "zone": "Europe/Berlin", "on": None}
 
 def run(size: Size, server: Server, folder: Path) -> list[str]:
     with (
-        server.database() as dsn,
-        psycopg.connect(dsn, autocommit=True) as admin,
+        server.database() as few,
+        server.database() as many,
+        psycopg.connect(few, autocommit=True) as few_admin,
+        psycopg.connect(many, autocommit=True) as admin,
         Path(os.devnull).open("w") as nowhere,
         redirect_stdout(nowhere),  # a line of the log for each event
     ):
-        app = server.of_the_app(dsn)
-        recovery = recovering(size, admin, app)
+        app = server.of_the_app(many)
+        both = [(few_admin, server.of_the_app(few)), (admin, app)]
+        recovery = recovering(size, both)
         schedules = catching_up(size, admin, app)
-        accepts = accepting(size, admin, app)
+        accepts = accepting(size, both)
     return [*recovery, "", *schedules, "", *accepts]
 
 
-def recovering(size: Size, admin: psycopg.Connection, app: str) -> list[str]:
-    """Runs of recovery, as EventBridge would start one each minute, until nothing is overdue."""
-    engine = pipeline.engine(app)
+def recovering(size: Size, databases: Sequence[tuple[psycopg.Connection, str]]) -> list[str]:
+    """Runs of recovery, as EventBridge would start one each minute, until nothing is overdue.
 
-    def a_run() -> tuple[float, int]:
+    Before each, one of the few in a database of their own: the two of a pair meet the same machine.
+    """
+    engines = [pipeline.engine(app) for _, app in databases]
+    few_admin, admin = (admin for admin, _ in databases)
+
+    def a_run(engine: Engine, admin: psycopg.Connection) -> tuple[float, int]:
         before, began = overdue(admin), time.perf_counter()
         engine.recover()
         return time.perf_counter() - began, before - overdue(admin)
 
-    few = []
-    for _ in range(size.runs):
-        prepare(admin, pipeline.jobs(pipeline.EXPIRED, size.few))
-        few.append(a_run())
-    many = []
+    runs: list[list[tuple[float, int]]] = [[], []]
     prepare(admin, pipeline.jobs(pipeline.EXPIRED, size.expired))
     while overdue(admin):
-        many.append(a_run())
-    engine.db.close()
-    each = [[1000 * seconds / jobs for seconds, jobs in runs] for runs in (few, many)]
-    most = max(jobs for _, jobs in many)
+        prepare(few_admin, pipeline.jobs(pipeline.EXPIRED, size.few))
+        runs[0].append(a_run(engines[0], few_admin))
+        runs[1].append(a_run(engines[1], admin))
+    for engine in engines:
+        engine.db.close()
+    each = [[1000 * seconds / jobs for seconds, jobs in found] for found in runs]
+    most = max(jobs for _, jobs in runs[1])
     return [
         "Recovery of expired leases (each back to REQUESTED, its wake-up sent):",
         "",
         *table(
-            ("", f"{size.few:,} due", f"{size.expired:,} due", "ratio of medians"),
-            ("runs of recovery", f"{len(few)}, each of all", f"{len(many)} until none was left", ""),
-            ("seconds of a run", *(spread(seconds for seconds, _ in runs) for runs in (few, many)), ""),
-            ("ms a job", *(spread(found) for found in each), f"{median(each[1]) / median(each[0]):.2f}"),
+            ("", f"{size.few:,} due", f"{size.expired:,} due", "ratio"),
+            ("runs of recovery", *(len(found) for found in runs), ""),
+            ("seconds of a run", *(spread(seconds for seconds, _ in found) for found in runs), ""),
+            ("ms a job", *(spread(found) for found in each), spread(ratios(each[1], each[0]))),
         ),
         "",
         f"A run recovers for 35 s at most and sends for 15 s. The most in one was {most:,} jobs: as long as no more"
@@ -108,31 +116,29 @@ def catching_up(size: Size, admin: psycopg.Connection, app: str) -> list[str]:
     ]
 
 
-def accepting(size: Size, admin: psycopg.Connection, app: str) -> list[str]:
-    """Accepts one after the other, beside rows that are finished."""
-    engine = pipeline.engine(app)
-    took: dict[int, list[float]] = {size.few: [], size.finished: []}
-    # The many are made once, and the few are what stays of them: made anew each time they'd take most of the time.
-    for number in (size.finished, size.few):
+def accepting(size: Size, databases: Sequence[tuple[psycopg.Connection, str]]) -> list[str]:
+    """Accepts one after the other, beside rows that are finished: few and many in turn, each in its own database."""
+    engines = [pipeline.engine(app) for _, app in databases]
+    numbers = (size.few, size.finished)
+    took: tuple[list[float], list[float]] = ([], [])
+    for (admin, _), number in zip(databases, numbers, strict=True):
         prepare(admin, pipeline.jobs(pipeline.FINISHED, number))
-        for _ in range(size.runs):
+    for _ in range(size.runs):
+        for engine, (admin, _), found in zip(engines, databases, took, strict=True):
             began = time.perf_counter()
             for _ in range(size.accepts):
                 accept(engine)
-            took[number].append(1000 * (time.perf_counter() - began) / size.accepts)
+            found.append(1000 * (time.perf_counter() - began) / size.accepts)
             admin.execute("delete from engine.job where finished_at is null")
             admin.execute("vacuum (analyze) engine.job, engine.outbox, engine.job_event")
-    engine.db.close()
+    for engine in engines:
+        engine.db.close()
     return [
         "Accept beside finished rows:",
         "",
         *table(
-            ("", f"{size.few:,} finished", f"{size.finished:,} finished", "ratio of medians"),
-            (
-                "ms an accept",
-                *(spread(found) for found in took.values()),
-                f"{median(took[size.finished]) / median(took[size.few]):.2f}",
-            ),
+            ("", *(f"{number:,} finished" for number in numbers), "ratio"),
+            ("ms an accept", *(spread(found) for found in took), spread(ratios(took[1], took[0]))),
         ),
     ]
 
