@@ -18,6 +18,7 @@ behaviour: dict[str, Callable[[Leased[Any]], Any]] = {}
 class Parcel(BaseModel):
     name: str
     revision: int = 1
+    insured: bool = False
 
 
 class Letter(BaseModel):
@@ -50,6 +51,7 @@ PIPELINES = {
             done="DELIVERED",
             conflict_key="parcel:{subject.name}",
             coalesces=True,
+            stays_true=("insured",),
             pin="tests.toy:pin",
         ),
         pipeline("tour", "LOAD", "DRIVE", "UNLOAD", done="TOURED"),

@@ -108,8 +108,10 @@ class Engine:
             )
             if row:
                 return Accepted(rows.job(row), created=True)
-            if coalesce and pipeline.coalesces and (row := db.one(sql.mark_follow_up, **wanted)):
-                return Accepted(rows.job(row), created=False)
+            if coalesce and pipeline.coalesces:
+                row = db.one(sql.mark_follow_up, **wanted, stays_true=list(pipeline.stays_true))
+                if row:
+                    return Accepted(rows.job(row), created=False)
             active = db.one(sql.find_active_job, conflict_key=key)
             if active and not (coalesce and pipeline.coalesces and active["pipeline"] == pipeline.name):
                 raise SubjectBusy(active["id"], active["pipeline"])

@@ -53,6 +53,7 @@ class Pipeline:
     queue_budget: timedelta | None = None  # None: the settings'
     run_budget: timedelta | None = None
     coalesces: bool = False  # a second caller may have the first one's job
+    stays_true: Sequence[str] = ()  # bools of the subject that a follow-up has once one of those it stands for had them
     pin: str | None = None  # "module:function", (tx, partial subject) -> full subject, or Refusal
     at_requeue: str | None = None  # "module:function", (tx, subject): raises Refusal where it may not be run again now
     progress_restores_attempts: bool = False  # a committed checkpoint gives the attempts back
@@ -66,6 +67,9 @@ class Pipeline:
             raise ValueError(f"pipeline {self.name}: coalescing needs a conflict key and no payload")
         if self.coalesces and self.order_key:
             raise ValueError(f"pipeline {self.name}: what waits for its turn has no follow-up")
+        bools = {name for name, field in self.subject.model_fields.items() if field.annotation is bool}
+        if not bools.issuperset(self.stays_true) or (self.stays_true and not self.coalesces):
+            raise ValueError(f"pipeline {self.name}: what stays true is a bool of its subject, and needs coalescing")
 
     def step(self, state: str) -> Step:
         """The step that works in this state."""

@@ -48,8 +48,9 @@ class Life:
             self.world.watch.look()
             self.world.point = point
 
-    def accept(self, pipeline: str, name: str, revision: int = 1, **more: Any) -> UUID | None:
-        accepted = self.process(lambda: self.engine.accept(pipeline, Parcel(name=name, revision=revision), **more))
+    def accept(self, pipeline: str, name: str, revision: int = 1, *, insured: bool = False, **more: Any) -> UUID | None:
+        subject = Parcel(name=name, revision=revision, insured=insured)
+        accepted = self.process(lambda: self.engine.accept(pipeline, subject, **more))
         return accepted.job.id if accepted else None
 
     def wake(self, job: UUID | None) -> None:
@@ -129,7 +130,8 @@ def a_failure(life: Life) -> None:
 def a_follow_up(life: Life) -> None:
     """Asked again while it is at work; cancelled; the follow-up runs."""
     first = life.accept("delivery", "a")
-    life.accept("delivery", "a", 2)
+    life.accept("delivery", "a", 2, insured=True)
+    life.accept("delivery", "a", 3)
     toy.behaviour["PACK"] = lambda leased: (life.engine.cancel(leased.id), Advance())[1]
     life.ticks()
     toy.behaviour.clear()

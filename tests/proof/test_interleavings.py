@@ -161,8 +161,9 @@ retry = owner(lambda leased, db: leased.retry("internal_error", {}))
 fail = owner(lambda leased, db: leased.fail("source_denied", {}))
 
 
-def accept(revision: int = 2) -> Callable[[Scene], Act]:
-    return lambda scene: lambda engine: engine.accept("delivery", Parcel(name="a", revision=revision))
+def accept(revision: int = 2, *, insured: bool = False) -> Callable[[Scene], Act]:
+    subject = Parcel(name="a", revision=revision, insured=insured)
+    return lambda scene: lambda engine: engine.accept("delivery", subject)
 
 
 def get_in_line(scene: Scene) -> Act:
@@ -255,11 +256,16 @@ def everybody_has_a_job(scene: Scene, replies: list[Any]) -> None:
     """Whoever was accepted has a job that does what was asked for: theirs, or one whose end starts theirs."""
     for reply in replies:
         if isinstance(reply, Accepted) and not reply.created:
-            asked = {"name": "a", "revision": 2}
+            asked = Parcel(name="a", revision=2).model_dump()
             known = {**scene.now.jobs, **scene.now.failures}[str(reply.job.id)]
             will_be_done = [job["subject"] for job in scene.now.unfinished().values()]
             will_be_done += [known["subject"], known.get("follow_up")]
             require(asked in will_be_done, "accepted, but nobody will do it:", known)
+
+
+def insured_all_the_same(scene: Scene, replies: list[Any]) -> None:
+    require(not any(isinstance(reply, BaseException) for reply in replies), "an error:", replies)
+    require(scene.row["follow_up"]["insured"], "a follow-up without what one of those said that it stands for")
 
 
 def answered(*kinds: type) -> Callable[[Scene, list[Any]], None]:
@@ -397,6 +403,7 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "recover / recover, a lost wake-up": (overdue, [recover, recover], nothing_more),
     "accept / accept": (lambda scene: None, [accept(), accept()], answered(Accepted)),
     "accept / accept of another pipeline": (lambda scene: None, [accept(), recall], answered(Accepted, SubjectBusy)),
+    "accept / accept, while one is at work": (Scene.owned, [accept(2, insured=True), accept(3)], insured_all_the_same),
     "accept / finish": (Scene.owned, [accept(), finish], answered(Accepted)),
     "accept / fail": (Scene.owned, [accept(), fail], answered(Accepted)),
     "accept / cancel": (Scene.accept, [accept(), cancel], answered(Accepted, Outcome)),

@@ -127,6 +127,7 @@ USUAL = {
     "schedule": None,
     "state": None,
     "status": None,
+    "stays_true": ["insured"],
     "subject": Jsonb({"name": "a"}),
     "thing": uuid4(),
     "total": None,

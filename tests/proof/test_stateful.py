@@ -81,6 +81,11 @@ def raising(error: BaseException) -> None:
     raise error
 
 
+def parcel(name: str, drawn: int) -> Parcel:
+    """Any revision, insured or not."""
+    return Parcel(name=name, revision=drawn // 2, insured=drawn % 2 == 1)
+
+
 class Hand:
     """A worker's hand on a job, and what is known of it without asking the database."""
 
@@ -167,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         revision=any_of,
     )
     def accept(self, pipeline, name, revision):
-        subject = Parcel(name=name, revision=revision)
+        subject = parcel(name, revision)
         accepted = self.go(lambda: self.engine.accept(pipeline, subject), SubjectBusy)
         require(accepted is None or str(accepted.job.id) in self.watch.seen, "an answer names a job nobody has seen")
 
@@ -180,7 +185,7 @@ class Machine(RuleBasedStateMachine):
     def ask_again_for_what_is_at_work(self, which, revision):
         jobs = [job for job in self.watch.last.unfinished().values() if job["pipeline"] == "delivery"]
         if jobs:
-            subject = Parcel(name=jobs[which % len(jobs)]["subject"]["name"], revision=revision)
+            subject = parcel(jobs[which % len(jobs)]["subject"]["name"], revision)
             self.go(lambda: self.engine.accept("delivery", subject), SubjectBusy)
 
     # Workers

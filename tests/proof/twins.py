@@ -331,6 +331,12 @@ TWINS = {
             ]
         },
     ),
+    "a follow-up that is the newest subject alone": Twin(
+        "coalescing",
+        "a_follow_up",
+        "what stays true was forgotten:",
+        {"mark_follow_up": [("where follow_up -> field = 'true'", "where false")]},
+    ),
     "a cancellation forgotten by recovery": Twin(
         "cancel",
         "cancel / recover",

@@ -55,6 +55,10 @@ RESTORES = {"crawl"}
 """Pipelines whose progress gives attempts back: theirs are counted by the deadline."""
 
 
+STAYS_TRUE = ("insured",)
+"""Fields of a subject: a follow-up that has them has them whatever is asked next."""
+
+
 class Violation(AssertionError):
     """An invariant doesn't hold."""
 
@@ -278,6 +282,8 @@ class Watch:
                 follows = self.seen[id].follows
                 require(follows == (job["follow_up"] is not None) or asked_again, "its follow-up:", id, follows)
                 continue
+            kept = [field for field in STAYS_TRUE if (job["follow_up"] or {}).get(field)]
+            require(all((after["follow_up"] or {}).get(field) for field in kept), "what stays true was forgotten:", id)
             if after["deadline_at"] != job["deadline_at"]:
                 first = job["started_at"] is None and (id, "claimed") in told
                 moved = {(id, kind) for kind in ("pause_ended", "held_back", "released")} & told

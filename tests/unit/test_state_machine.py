@@ -99,6 +99,11 @@ def test_the_page_says_which_pipelines_hold_each_other_off():
     assert said == keys
 
 
+def test_the_page_says_what_stays_true_in_a_follow_up():
+    said = {row[0]: row[4] for row in table("Pipelines")}
+    assert said == {name: ", ".join(pipeline.stays_true) or "–" for name, pipeline in PIPELINES.items()}
+
+
 @pytest.mark.parametrize("name", sorted(CODE_OF))
 def test_what_a_statement_does_to_a_job_is_on_the_page_and_what_the_page_says_it_does(name):
     said = {word for row in said_of(name) for word in row[4].split(", ")}

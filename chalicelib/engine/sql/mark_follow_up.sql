@@ -1,9 +1,15 @@
--- Tell the active job of a conflict key that something newer was asked for: its end will start the follow-up.
+-- Tell the active job of a conflict key that something newer was asked for: its end will start the follow-up, which is
+-- the newest subject with what stays true of the one before. What the active job's own subject says as well needs none.
 -- fence:  changes no key, so it passes beside the owner's FOR KEY SHARE; no row once the job has ended
 -- index:  job_conflict_key
 with job as (
     update engine.job
-       set follow_up = case when subject = %(subject)s then follow_up else %(subject)s end
+       set follow_up = case when subject = %(subject)s || (select coalesce(jsonb_object_agg(field, true), '{}')
+                                                             from unnest(%(stays_true)s::text[]) as field
+                                                            where subject -> field = 'true') then follow_up
+                            else %(subject)s || (select coalesce(jsonb_object_agg(field, true), '{}')
+                                                   from unnest(%(stays_true)s::text[]) as field
+                                                  where follow_up -> field = 'true') end
      where conflict_key = %(conflict_key)s
        and finished_at is null
        and pipeline = %(pipeline)s

@@ -37,6 +37,7 @@ publication = Pipeline(
     ],
     done="PUBLISHED",
     coalesces=True,  # it takes no payload: a second caller may have the first one's job
+    stays_true=("accept_drop",),
     pin="chalicelib.pipelines.publication:pin",
     progress_restores_attempts=True,  # a remote file of many invocations may be killed as often as it gets further
 )

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.settings import settings
 from tests.conftest import PUBLIC_URL
 
-from .seeding import call, define, fail, problem, publish, register_source, tokens
+from .seeding import DEFINITION, call, define, fail, problem, publish, register_source, tokens
 
 MEMBERS = {
     "id",
@@ -226,6 +226,34 @@ def test_a_drop_is_accepted_by_who_asks_for_the_publication(ask, engine, databas
     problem(ask("POST", "/datasets/flights/publications?accept_drop=yes"), 400, "bad_parameter", "accept_drop")
     job = json.loads(ask("POST", "/datasets/flights/publications?accept_drop=true").body)["id"]
     assert engine.job(UUID(job)).subject["accept_drop"] is True
+
+
+@pytest.mark.parametrize(
+    ("at_work", "asked", "follows"),
+    [
+        ("", ["?accept_drop=true", "changed", ""], {"definition": 2, "accept_drop": True}),
+        ("", ["changed", "", "?accept_drop=true"], {"definition": 2, "accept_drop": True}),
+        ("", ["?accept_drop=true", ""], {"definition": 1, "accept_drop": True}),
+        ("?accept_drop=true", [""], None),  # what is at work accepts it for both
+        ("?accept_drop=true", ["changed", ""], {"definition": 2, "accept_drop": False}),  # and only for itself
+    ],
+)
+def test_a_drop_that_was_accepted_while_a_publication_runs_stays_so_in_the_next(
+    ask, engine, database, at_work, asked, follows
+):
+    first = json.loads(ask("POST", f"/datasets/flights/publications{at_work}").body)["id"]
+    leased = claim(engine, first)
+    for query in asked:
+        if query == "changed":
+            assert ask("PUT", "/datasets/flights/definition", DEFINITION | {"licence": "CC_BY_4_0"}).status_code == 200
+        else:
+            answered = ask("POST", f"/datasets/flights/publications{query}")
+            assert (answered.status_code, json.loads(answered.body)["id"]) == (202, first)
+
+    leased.fail("too_few_records", {"records": 0, "minimum": 1})
+
+    found = engine.find("dataset:flights")
+    assert (found and {name: found.subject[name] for name in ("definition", "accept_drop")}) == follows
 
 
 def test_the_source_s_columns_that_are_left_out_are_named(ask, engine, clock, database):

@@ -126,7 +126,7 @@ def test_a_trigger_for_something_newer_gets_a_job_of_its_own_when_the_active_one
     [follow_up] = active(engine)
     job = engine.job(follow_up["id"])
     assert job.id != first
-    assert (job.subject, job.state) == ({"name": "a", "revision": 3}, "REQUESTED")
+    assert (job.subject, job.state) == (Parcel(name="a", revision=3).model_dump(), "REQUESTED")
     assert job.deadline_at == clock.now() + timedelta(hours=30)
     assert engine.history(job.id)[0]["details"] == {"follows": str(first)}
     engine.relay()
@@ -134,6 +134,39 @@ def test_a_trigger_for_something_newer_gets_a_job_of_its_own_when_the_active_one
     behaviour.clear()
     assert work(engine, job.id) == "finished"
     assert active(engine) == []
+
+
+PLAIN, INSURED = Parcel(name="a"), Parcel(name="a", insured=True)
+NEWER, NEWER_INSURED = Parcel(name="a", revision=2), Parcel(name="a", revision=2, insured=True)
+
+
+@pytest.mark.parametrize(
+    ("at_work", "asked", "follows"),
+    [
+        (PLAIN, [INSURED, NEWER], NEWER_INSURED),
+        (PLAIN, [INSURED, NEWER, Parcel(name="a", revision=3)], Parcel(name="a", revision=3, insured=True)),
+        (PLAIN, [NEWER, NEWER_INSURED], NEWER_INSURED),
+        (PLAIN, [INSURED], INSURED),
+        (PLAIN, [INSURED, PLAIN], INSURED),  # the second is what is at work
+        (INSURED, [PLAIN], None),  # what is at work says that and more
+        (INSURED, [PLAIN, INSURED], None),
+        (INSURED, [NEWER], NEWER),  # what is at work answers for itself
+        (INSURED, [NEWER_INSURED, PLAIN], NEWER_INSURED),
+    ],
+)
+def test_a_follow_up_says_what_stays_true_of_all_that_it_stands_for(engine, at_work, asked, follows):
+    first = engine.accept("delivery", at_work).job.id
+    other = engine.accept("delivery", Parcel(name="b")).job.id
+    for subject in asked:
+        again = engine.accept("delivery", subject)
+        assert (again.job.id, again.created) == (first, False)
+    assert engine.job(first).subject == at_work.model_dump()
+
+    engine.cancel(first)
+    engine.cancel(other)
+
+    assert active(engine, "parcel:b") == []
+    assert [engine.job(job["id"]).subject for job in active(engine)] == ([follows.model_dump()] if follows else [])
 
 
 def test_a_caller_whose_active_job_ends_between_two_statements_tries_again(lossy, monkeypatch):

@@ -41,7 +41,7 @@ def test_a_failure_is_requeued_as_a_new_job_with_a_fresh_budget(engine, queues, 
     clock.advance("3 days")
     made = engine.requeue(failed)
     assert made.created
-    assert (made.job.subject, made.job.attempts) == ({"name": "a", "revision": 3}, 0)
+    assert (made.job.subject, made.job.attempts) == (Parcel(name="a", revision=3).model_dump(), 0)
     assert made.job.deadline_at > clock.now()
     assert engine.failure(failed).requeued_as == made.job.id
     assert queues.of(made.job.id) == [0]

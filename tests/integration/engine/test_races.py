@@ -153,7 +153,7 @@ def test_the_end_of_a_pause_waits_for_who_is_changing_a_job_it_moves(engine, clo
     engine.pause("delivery")
     clock.advance("1 h")
     with other.transaction() as tx:
-        tx.run(sql.mark_follow_up, conflict_key="parcel:a", pipeline="delivery", subject="{}")
+        tx.run(sql.mark_follow_up, conflict_key="parcel:a", pipeline="delivery", subject="{}", stays_true=[])
         ended = meanwhile(lambda: engine.resume("delivery"))
     assert ended.result() is True
     assert (engine.job(job).deadline_at - before).total_seconds() == 3600

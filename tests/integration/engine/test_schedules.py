@@ -57,7 +57,7 @@ def test_a_due_schedule_starts_a_job_of_the_subject_as_it_is_now(engine, clock, 
     clock.set("2026-03-03 01:00:05+00")
     assert engine.catch_up() == {"started": 1}
     [job] = started(engine)
-    assert (job["subject"], job["schedule"]) == ({"name": "a", "revision": 7}, "parcel:a")
+    assert (job["subject"], job["schedule"]) == (Parcel(name="a", revision=7).model_dump(), "parcel:a")
     schedule = engine.get_schedule("parcel:a")
     assert schedule.last_due_at == at("2026-03-03 01:00")
     assert schedule.next_due_at == at("2026-03-04 01:00")

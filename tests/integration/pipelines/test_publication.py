@@ -263,16 +263,21 @@ def test_a_drop_that_is_accepted_is_published_this_once_and_measured_by_from_the
     assert office.engine.status(empty).details["minimum"] == 3
 
 
-def test_a_drop_that_is_accepted_while_another_publication_runs_follows_it(office, admin_database_dsn):
+@pytest.mark.parametrize("revisions", [1, 2])
+def test_a_drop_that_is_accepted_while_another_publication_runs_follows_it(office, admin_database_dsn, revisions):
     office.publish()
     office.run(2)
     leave(admin_database_dsn, 0)
     first = office.publish()
     assert office.publish(accept_drop=True) == first
+    if revisions > 1:
+        office.define(keywords={"en": ["trees", "parks"], "de": ["Bäume", "Parks"]})
+        assert office.publish() == first
     office.run(3)
 
     assert office.engine.status(first).code == "too_few_records"
     assert [version["records"] for version in registry.versions(office.db, "trees")] == [0, 100]
+    assert registry.version(office.db, "trees", 2)["definition_revision"] == revisions
 
 
 def test_a_new_column_of_the_source_is_left_out_and_named(office, admin_database_dsn):

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 import chalicelib.engine
 from chalicelib import codes
 from chalicelib.engine import Outage, PermanentFailure, Pipeline, Step, TransientFailure
+from tests.toy import Parcel
 
 STEPS = [Step("PACK", "x:y"), Step("SHIP", "x:y")]
 
@@ -29,6 +30,9 @@ def test_a_pipeline_knows_what_follows():
         {"coalesces": True},
         {"coalesces": True, "conflict_key": "x", "request": BaseModel},
         {"coalesces": True, "conflict_key": "x", "order_key": "y"},
+        {"stays_true": ["insured"], "subject": Parcel},
+        {"coalesces": True, "conflict_key": "x", "stays_true": ["insured", "sent"], "subject": Parcel},
+        {"coalesces": True, "conflict_key": "x", "stays_true": ["name"], "subject": Parcel},
     ],
 )
 def test_a_pipeline_that_cannot_work_is_refused_where_it_is_declared(wrong):
