@@ -167,9 +167,9 @@ def left_by_the_migrations(what: re.Pattern[str]) -> dict[str, str]:
     """Name to text of what stands in the end."""
     found: dict[str, str] = {}
     for _, text in migrations():
-        found |= {match.group(1): match.group(0) for match in what.finditer(text)}
         for gone in re.findall(r"drop constraint (\w+)", text):
             found.pop(gone, None)
+        found |= {match.group(1): match.group(0) for match in what.finditer(text)}  # also what is made anew
     return found
 
 

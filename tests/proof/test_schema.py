@@ -1,10 +1,15 @@
 """What the schema refuses by itself, whatever the statements do: each CHECK and each unique index, tried once."""
 
+import re
+from itertools import product
+
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.toy import Parcel
 
+SCHEMAS = ["engine", "dataset", "access", "refresh", "store", "staging"]
 UNFINISHED = "update engine.job set {} where finished_at is null"
 FINISHED = "update engine.job set {} where finished_at is not null"
 DATASET = "insert into dataset.dataset (id, last_version, current_version, deleted_at) values {}"
@@ -117,11 +122,62 @@ def test_the_schema_refuses(full, figures, constraint):
     figures["constraints"] = 1
 
 
+# A CHECK that isn't false lets a row pass. Where it can be unknown, for a column is null, that is what it means.
+MEANT = {
+    "act_by_is_not_after_the_deadline": "a finished row has neither; unfinished_has_its_times sees to the rest",
+    "current_version_was_given": "a dataset without a version",
+    "statement_timeout_is_at_most_a_day": "the login's own",
+    "file_says_what_it_is": "a source that is no file",
+    "store_is_a_datasets": "a source that is no store",
+}
+
+CHECKS = """
+select conname as name
+     , conrelid::regclass::text as table
+     , pg_get_expr(conbin, conrelid) as says
+     , (select json_agg(json_build_array(attname, format_type(atttypid, null), attnotnull))
+          from pg_attribute
+         where attrelid = conrelid
+           and attnum = any (conkey)) as columns
+  from pg_constraint
+ where contype = 'c'
+   and connamespace::regnamespace::text = any (%(schemas)s)
+"""
+SAMPLES = {
+    "boolean": [True, False],
+    "integer": [0, 1],
+    "bigint": [0, 1],
+    "jsonb": [{}],
+    "uuid": ["0" * 32],
+    "timestamp with time zone": ["2026-03-02"],
+}
+
+
+def test_a_check_lets_a_null_pass_where_that_is_meant_and_nowhere_else(world):
+    unknown = set()
+    connection = world.watch._connection
+    for check in connection.execute(CHECKS, {"schemas": SCHEMAS}).fetchall():
+        texts = ["a", *re.findall("'([^']*)'", check["says"])]
+        values = [
+            [*SAMPLES.get(kind, texts), *([] if never_null else [None])] for _, kind, never_null in check["columns"]
+        ]
+        names = [name for name, _, _ in check["columns"]]
+        rows = Jsonb([dict(zip(names, row, strict=True)) for row in product(*values)])
+        found = connection.execute(
+            f"select bool_or(({check['says']}) is null) as unknown"
+            f" from jsonb_populate_recordset(null::{check['table']}, %(rows)s)",
+            {"rows": rows},
+        ).fetchone()
+        if found["unknown"]:
+            unknown.add(check["name"])
+    assert unknown == MEANT.keys()
+
+
 def test_no_constraint_is_left_out(world):
     rows = world.watch._connection.execute(
         "select conname as name from pg_constraint where connamespace::regnamespace::text = any (%(schemas)s)"
         " and contype = 'c' union select relname from pg_index join pg_class on pg_class.oid = indexrelid"
         " where relnamespace::regnamespace::text = any (%(schemas)s) and indisunique and not indisprimary",
-        {"schemas": ["engine", "dataset", "access", "refresh", "store", "staging"]},
+        {"schemas": SCHEMAS},
     ).fetchall()
     assert {row["name"] for row in rows} == REFUSED.keys()

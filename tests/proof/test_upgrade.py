@@ -97,6 +97,15 @@ def test_the_migrations_change_something_that_a_statement_uses(installation):
     assert engine.health().oldest_snapshot >= 0
 
 
+def test_refreshes_that_were_on_without_a_way_back_are_off(installation):
+    engine, _, migrating = installation
+    engine.db.run("insert into refresh.switch (enabled) values (true)")
+    migrating()
+    assert engine.db.run("select enabled from refresh.switch") == [{"enabled": False}]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        engine.db.run("update refresh.switch set enabled = true")
+
+
 STEPS = ("accepts", "claims", "goes on", "recovers", "ends")
 
 
