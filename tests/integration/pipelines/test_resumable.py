@@ -502,8 +502,8 @@ def test_killed_when_all_files_are_there_it_only_finishes(office, s3, undisturbe
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("measured", OutOfTime()), ("snapshot", SourceError("source_unreachable"))],
-    ids=["time", "away"],
+    [("measured", OutOfTime()), *(("snapshot", SourceError(code)) for code in sorted(resumable.PASSING))],
+    ids=["time", *sorted(resumable.PASSING)],
 )
 def test_a_copy_that_cannot_be_looked_at_now_is_looked_at_later(
     office, s3, undisturbed, outlasting, monkeypatch, name, error
