@@ -149,11 +149,11 @@ def admin_dsn() -> Iterator[str]:
 
 
 @contextmanager
-def running_postgresql() -> Iterator[PostgreSQL]:
+def running_postgresql(*, durable: bool = False) -> Iterator[PostgreSQL]:
     """A PostgreSQL of one's own, in a folder that no other run of pytest closes to its account."""
     folder = Path(tempfile.mkdtemp(prefix="leaseway-test-"))
     folder.chmod(0o755)  # PostgreSQL's account must pass where root runs the tests
-    server = PostgreSQL(folder, durable=False)
+    server = PostgreSQL(folder, durable=durable)
     try:
         server.start()
         yield server

@@ -22,6 +22,7 @@ from chalicelib.exports.data_service import RemoteDataService, ServiceAway, Serv
 from chalicelib.exports.errors import StorageAway, StorageRefused
 from chalicelib.exports.storage import Store, client
 from chalicelib.pipelines import PIPELINES
+from chalicelib.pipelines.entries import dataset_of
 from chalicelib.settings import Settings
 
 from .remote import Refused
@@ -140,8 +141,7 @@ def seen_by_the_triple_store(settings: Settings) -> tuple[list[int], dict[str, i
     for row in _ask(settings, ENTRIES):
         fences.append(int(row["fence"]["value"]))
         graph = row["graph"]["value"]
-        dataset = graph.removeprefix(f"{settings.public_url}/datasets/")
-        if registry.DATASET.fullmatch(dataset):
+        if dataset := dataset_of(graph, settings.public_url):
             given = row["subject"]["value"].removeprefix(f"{graph}/versions/")
             numbers = [given, row["version"]["value"]] if "version" in row else [given]
             highest = max((int(number) for number in numbers if re.fullmatch("[0-9]{1,9}", number)), default=0)
@@ -210,8 +210,7 @@ def _entries(settings: Settings) -> dict[str, Content]:
     graphs = {row["graph"]["value"] for row in _ask(settings, ENTRIES)}
     found = {}
     for graph in graphs:
-        dataset = graph.removeprefix(f"{settings.public_url}/datasets/")
-        if registry.DATASET.fullmatch(dataset):
+        if dataset := dataset_of(graph, settings.public_url):
             rows = _ask(settings, ENTRY.format(graph=graph))
             found[dataset] = (
                 len(rows),

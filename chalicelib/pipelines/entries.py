@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from chalicelib.catalog.store import GraphStore, StoreAway, StoreRefused
+from chalicelib.datasets import registry
 from chalicelib.db import Sql
 from chalicelib.engine import Leased, Outage, PermanentFailure, TransientFailure
 from chalicelib.pipelines import context
@@ -20,6 +21,12 @@ def graph_store() -> GraphStore:
         auth=auth.get_secret_value() if auth else None,
         timeout=settings.store_timeout,
     )
+
+
+def dataset_of(graph: str, public_url: str) -> str | None:
+    """The dataset whose entry stands in the graph of that name; None for other graphs: anybody may write some."""
+    dataset = graph.removeprefix(f"{public_url}/datasets/")
+    return dataset if registry.DATASET.fullmatch(dataset) else None
 
 
 def replace_entry(job: Leased[Any], tx: Sql, graph: str, ntriples: bytes, triples: int, newest: int) -> bool:

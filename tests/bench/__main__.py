@@ -31,9 +31,8 @@ def main() -> None:
     # Whoever ends this ends its server, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     folder = Path(tempfile.mkdtemp(prefix="leaseway-bench-"))
-    folder.chmod(0o755)  # PostgreSQL's account must pass where root runs the benchmarks
     try:
-        with server(folder) as postgresql:
+        with server() as postgresql:
             for part in [only] if only else PARTS:
                 began = time.monotonic()
                 about = report.circumstances(size.runs)

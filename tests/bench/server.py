@@ -12,7 +12,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from chalicelib.db import migrate
-from localstack.postgresql import PostgreSQL, installed_binaries
+from localstack.postgresql import installed_binaries
+from tests.conftest import running_postgresql
 
 PUBLIC_URL = "http://localhost:4000"
 
@@ -77,10 +78,7 @@ class Server:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[Server]:
-    """A server that lives as long as the block, in a folder that PostgreSQL's account can reach."""
-    own = PostgreSQL(folder / "postgresql", durable=True)
-    try:
-        yield Server(own.start(), own.folder / "postgresql.log")
-    finally:
-        own.stop()
+def server() -> Iterator[Server]:
+    """A server that lives as long as the block."""
+    with running_postgresql(durable=True) as own:
+        yield Server(own.dsn, own.folder / "postgresql.log")

@@ -12,11 +12,9 @@ the original stand in `equivalent.txt` with the reason.
 
 import argparse
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ import psycopg
 import pytest
 
 from chalicelib.db import migrations
+from tests.conftest import running_postgresql
 from tests.proof.mutant import Mutants
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -313,23 +312,14 @@ HEADER = "# Each mutant, and the test that noticed it last; written by mutate.py
 
 def run(wanted: list[Mutant], noticed: dict[str, str], found: dict[str, str], jobs: int, seconds: int) -> int:
     """Find for each mutant the test that notices it; pytest's exit code."""
-    from localstack.postgresql import PostgreSQL
-
     # Ended from outside it stops its server, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    folder = Path(tempfile.mkdtemp(prefix="leaseway-mutants-"))
-    folder.chmod(0o755)
-    server = PostgreSQL(folder, durable=False)
-    try:
-        dsn = server.start()
-        with psycopg.connect(dsn, autocommit=True) as connection:
+    with running_postgresql() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
             if nonsense := [mutant.name for mutant in wanted if not stands(mutant, connection)]:
                 raise SystemExit(f"these are no SQL, so that failing proves nothing: {nonsense}")
-        plugin = Mutants(dsn, wanted, noticed, found, jobs, seconds)
+        plugin = Mutants(server.dsn, wanted, noticed, found, jobs, seconds)
         return int(pytest.main(["-s", "-p", "no:cacheprovider", "--deselect", TOO_LONG, *TESTS], plugins=[plugin]))
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from chalicelib.datasets import registry
 from chalicelib.engine import LedgerRow, Outage
 from chalicelib.exports.data_service import RemoteDataService, ServiceAway, ServiceRefused
 from chalicelib.pipelines import context
-from chalicelib.pipelines.entries import graph_store
+from chalicelib.pipelines.entries import dataset_of, graph_store
 from chalicelib.pipelines.export.service import DataService, data_service
 
 
@@ -57,8 +57,8 @@ def mend_mixed_graphs() -> int:
     with _outages():
         graphs = store.mixed()
     for graph in graphs:
-        dataset = graph.removeprefix(f"{at.settings.public_url}/datasets/")
-        if registry.definition(at.db, dataset):  # anybody may write the store's other graphs
+        dataset = dataset_of(graph, at.settings.public_url)
+        if dataset and registry.definition(at.db, dataset):
             _write_again(dataset, graph)
             mended += 1
     return mended
