@@ -294,7 +294,7 @@ PROBLEMS: dict[str, Code] = {
         "It is its owner's alone, lasts 24 hours and is loaded once: POST …/loads/uploads makes another.",
         422,
     ),
-    "precondition_failed": Code("The thing was changed meanwhile", "Read it again, then repeat the change.", 412),
+    "precondition_failed": Code("The condition doesn't hold", "Read the thing again, then repeat the change.", 412),
     "internal_error": Code("Something is broken on our side", "The log has the request id.", 500),
     "unavailable": Code("The service can't answer right now", "Try again later.", 503),
 }

@@ -55,14 +55,14 @@ def register(api: Api) -> None:
         role=Role.PUBLISHER,
         answers=(200, 201),
         query=("dry_run",),
-        headers=("If-Match",),
+        headers=("If-Match", "If-None-Match"),
         body=Definition,
     )
     def put_definition(call: Call, dataset: str) -> Response:
         """Store the definition: 201 for a new dataset, else 200; the same content again stays the same revision.
 
-        With If-Match only over the definition of that ETag. With ``dry_run=true`` nothing is stored: 200 with the
-        fields that would change.
+        With If-Match only over the definition of that ETag, or over any (``*``); with ``If-None-Match: *`` only where
+        there is none. With ``dry_run=true`` nothing is stored: 200 with the fields that would change.
         """
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
         definition = _parsed(call, json_object(call.request))
@@ -72,15 +72,14 @@ def register(api: Api) -> None:
             if registry.source(tx, definition.source) is None:
                 raise _unknown_source(definition.source, [source["name"] for source in registry.sources(tx)])
             if dry_run:
-                newest = registry.definition(tx, dataset) or {"revision": None, "body": {}}
+                newest = registry.definition(tx, dataset)
+                _must_hold(call, newest, definition)
+                newest = newest or {"revision": None, "body": {}}
                 differing = changes(newest["body"], definition.as_json())
                 return answer({"dataset": dataset, "revision": newest["revision"], "changes": differing})
-            stored = registry.definition(tx, dataset)
-            done = stored is not None and stored["etag"] == definition.etag  # perhaps by this request, sent again
-            before = None if done else _matching(call, stored)
             revision, created = registry.put_definition(tx, dataset, definition)
-            if before is not None and created and revision != before + 1:
-                raise Problem("precondition_failed")  # somebody else was faster by a moment
+            # What stood there at that very moment, whoever was faster; where it isn't as wanted, nothing is kept.
+            _must_hold(call, registry.definition(tx, dataset, revision - created), definition)
         address = call.url(f"/datasets/{dataset}/definition")
         etag = f'"{definition.etag}"'
         document = {"dataset": dataset, "revision": revision, "links": {"self": address}}
@@ -108,14 +107,24 @@ def register(api: Api) -> None:
         return answer(dataset_status(call, dataset, definition))
 
 
-def _matching(call: Call, newest: Row | None) -> int | None:
-    """The revision that the caller's If-Match names; None where none was sent."""
-    wanted = call.header("if-match")
-    if wanted is None:
-        return None
-    if newest is None or f'"{newest["etag"]}"' not in [tag.strip() for tag in wanted.split(",")]:
-        raise Problem("precondition_failed")
-    return int(newest["revision"])
+def _must_hold(call: Call, current: Row | None, definition: Definition) -> None:
+    """Raise a problem where If-Match or If-None-Match doesn't hold for the current definition (RFC 9110, 13.1).
+
+    What If-Match wants to put there already may have been put by this very request, sent again.
+    """
+    matching, other = call.header("if-match"), call.header("if-none-match")
+    if matching is not None and current is None:
+        raise Problem("precondition_failed", "There is no definition to be replaced.", field="If-Match")
+    if current is None:
+        return
+    if matching is not None and not _names(matching, current) and current["etag"] != definition.etag:
+        raise Problem("precondition_failed", "The definition is another one by now.", field="If-Match")
+    if other is not None and _names(other.replace("W/", ""), current):
+        raise Problem("precondition_failed", "There is such a definition already.", field="If-None-Match")
+
+
+def _names(header: str, current: Row) -> bool:
+    return header.strip() == "*" or f'"{current["etag"]}"' in [tag.strip() for tag in header.split(",")]
 
 
 def _parsed(call: Call, body: Mapping[str, object]) -> Definition:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from chalicelib.datasets import registry
+from chalicelib.db import Database
 from chalicelib.security import create_token
 from tests.conftest import PUBLIC_URL
 
@@ -185,17 +186,66 @@ def test_who_changes_a_definition_may_name_the_one_it_is_to_replace(ask, databas
     assert ask("PUT", ADDRESS, DEFINITION, if_match=changed.headers["Etag"]).status_code == 200
 
 
-def test_a_definition_that_comes_in_between_is_not_overwritten(ask, database, monkeypatch):
+def test_a_star_is_whatever_there_is_and_without_anything_it_does_not_hold(ask, database):
+    """RFC 9110, 13.1.1 and 13.1.2."""
+    changed = DEFINITION | {"licence": "CC-BY 4.0"}
+    before = written(database)
+    for dry_run in ("", "?dry_run=true"):
+        problem(ask("PUT", ADDRESS + dry_run, DEFINITION, if_match="*"), 412, "precondition_failed", "If-Match")
+    assert written(database) == before
+
+    assert ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION, if_none_match="*").status_code == 200
+    made = ask("PUT", ADDRESS, DEFINITION, if_none_match="*")
+    assert made.status_code == 201
+    etag = made.headers["Etag"]
+    before = written(database)
+    for body in (DEFINITION, changed):
+        for tags in ("*", etag, f'"x", W/{etag}'):
+            for dry_run in ("", "?dry_run=true"):
+                refused = ask("PUT", ADDRESS + dry_run, body, if_none_match=tags)
+                problem(refused, 412, "precondition_failed", "If-None-Match")
+    problem(ask("PUT", ADDRESS, changed, if_match=etag, if_none_match="*"), 412, "precondition_failed")
+    assert written(database) == before
+
+    assert json.loads(ask("PUT", ADDRESS, changed, if_match="*", if_none_match='"x"').body)["revision"] == 2
+    assert json.loads(ask("PUT", ADDRESS, changed, if_match=" * ").body)["revision"] == 2
+
+
+@pytest.fixture
+def somebody_is_faster(dsn, monkeypatch):
+    """Somebody else puts a definition, and commits, a moment before the next one that is put."""
+    put, other = registry.put_definition, Database(dsn)
+
+    def between(**definition):
+        def in_between(tx, dataset, ours):
+            monkeypatch.setattr(registry, "put_definition", put)
+            define(other, **definition)
+            return put(tx, dataset, ours)
+
+        monkeypatch.setattr(registry, "put_definition", in_between)
+
+    yield between
+    other.close()
+
+
+@pytest.mark.parametrize("theirs", [{}, {"frequency": "DAILY"}])
+def test_of_two_who_create_a_definition_at_once_the_slower_one_is_told(ask, database, somebody_is_faster, theirs):
+    somebody_is_faster(**theirs)
+
+    problem(ask("PUT", ADDRESS, DEFINITION, if_none_match="*"), 412, "precondition_failed", "If-None-Match")
+
+    assert registry.definition(database, "flights")["body"].get("frequency") == theirs.get("frequency")
+
+
+def test_a_definition_that_comes_in_between_is_overwritten_only_where_any_may_be(ask, database, somebody_is_faster):
     etag = ask("PUT", ADDRESS, DEFINITION).headers["Etag"]
-    put = registry.put_definition
+    somebody_is_faster(frequency="DAILY")
+    assert json.loads(ask("PUT", ADDRESS, DEFINITION | {"frequency": "WEEKLY"}, if_match="*").body)["revision"] == 3
+    ask("PUT", ADDRESS, DEFINITION)
 
-    def in_between(tx, dataset, definition):
-        monkeypatch.setattr(registry, "put_definition", put)
-        define(database, frequency="DAILY")
-        return put(tx, dataset, definition)
-
-    monkeypatch.setattr(registry, "put_definition", in_between)
-    problem(ask("PUT", ADDRESS, DEFINITION | {"licence": "CC-BY 4.0"}, if_match=etag), 412, "precondition_failed")
+    somebody_is_faster(frequency="DAILY")
+    changed = DEFINITION | {"licence": "CC-BY 4.0"}
+    problem(ask("PUT", ADDRESS, changed, if_match=etag), 412, "precondition_failed")
     assert registry.definition(database, "flights")["body"]["licence"] == DEFINITION["licence"]
 
 
