@@ -93,19 +93,25 @@ def register(api: Api) -> None:
         [item] = failure_items(call, [found])
         return answer(job_document(call, found, call.engine.history(found.id)) | item)
 
-    @api.route("/internal/failures/{job}/requeue", "POST", role=Role.OPERATOR, answers=(202,), gives="Status")
+    @api.route(
+        "/internal/failures/{job}/requeue",
+        "POST",
+        role=Role.OPERATOR,
+        answers=(202,),
+        headers=("Idempotency-Key",),
+        gives="Status",
+    )
     def post_requeue(call: Call, job: str) -> Response:
-        """Run a failure's job again: a new job about the same subject."""
+        """Run a failure's job again: a new job about the same subject; the same Idempotency-Key is the same new job."""
         query(call.request)
         no_members(json_object(call.request))
         wanted = job_id(job)
-        if call.engine.failure(wanted) is None:
-            raise not_found("No failure has this id.")
 
         def record(tx: Sql, made: Job) -> None:
             record_act(tx, call.principal, "requeue", job=wanted, target=str(made.id))
 
-        return accepted(call, call.engine.requeue(wanted, also=record).job)
+        key = call.idempotency({})
+        return accepted(call, call.engine.once(key, lambda tx: call.engine.requeue(wanted, tx=tx, also=record).job))
 
     @api.route("/internal/failures/{job}", "DELETE", role=Role.OPERATOR, answers=(204,))
     def delete_failure(call: Call, job: str) -> Response:

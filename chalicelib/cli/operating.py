@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import click
 
@@ -294,7 +294,7 @@ def _stands(server: Remote, failed: dict[str, Any]) -> bool:
 
 
 def _requeue(server: Remote, job: str) -> str:
-    accepted = server.ask("POST", f"/internal/failures/{job}/requeue").json()
+    accepted = server.ask("POST", f"/internal/failures/{job}/requeue", idempotency_key=str(uuid4())).json()
     return f"{job} runs again as job {accepted['id']}."
 
 

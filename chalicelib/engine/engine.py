@@ -328,33 +328,39 @@ class Engine:
                 return Outcome.FINISHED if found.status == "succeeded" else Outcome.FAILED
             # It changed hands between the statements.
 
-    def requeue(self, id: UUID, *, also: Callable[[Sql, Job], None] = lambda tx, job: None) -> Accepted:
+    def requeue(
+        self, id: UUID, *, tx: Sql | None = None, also: Callable[[Sql, Job], None] = lambda tx, job: None
+    ) -> Accepted:
         """Start a failed job's subject anew; raises SubjectBusy, or Refusal.
 
         It is refused as not_found, conflict or payload_erased, and with what its pipeline's `at_requeue` raises.
-        It is accepted together with what `also` writes in the transaction that it is given.
+        It is accepted together with what `also` writes in the transaction that it is given. With `tx` in the caller's
+        transaction, and nothing is sent yet.
         """
-        with self.db.transaction() as tx:
-            row = tx.one(sql.lock_failure, job_id=id)
-            if row is None:
-                raise Refusal("not_found", None, "There is no failure of that id.")
-            pipeline = self.pipelines.get(row["pipeline"])
-            if pipeline is None:
-                raise Refusal("conflict", None, f"There is no pipeline {row['pipeline']} any more.")
-            if pipeline.part_of is not None:
-                raise Refusal("conflict", None, f"It is a part of a {pipeline.part_of}: requeue that one.")
-            if pipeline.request is not None:
-                raise Refusal("payload_erased", None, "The payload was erased when the job failed: send it anew.")
-            try:
-                subject = pipeline.subject.model_validate(row["subject"])
-            except ValidationError:
-                raise Refusal("conflict", None, "Its subject is of an older release: ask for it anew.") from None
-            if pipeline.at_requeue:
-                worker.load(pipeline.at_requeue)(tx, subject)
-            accepted = self._accept(tx, pipeline, subject, coalesce=False)
-            tx.run(sql.mark_requeued, job_id=id, requeued_as=accepted.job.id)
-            also(tx, accepted.job)
-        self.relay(inline_job=accepted.job.id)
+        if tx is None:
+            with self.db.transaction() as own:
+                accepted = self.requeue(id, tx=own, also=also)
+            self.relay(inline_job=accepted.job.id)
+            return accepted
+        row = tx.one(sql.lock_failure, job_id=id)
+        if row is None:
+            raise Refusal("not_found", None, "There is no failure of that id.")
+        pipeline = self.pipelines.get(row["pipeline"])
+        if pipeline is None:
+            raise Refusal("conflict", None, f"There is no pipeline {row['pipeline']} any more.")
+        if pipeline.part_of is not None:
+            raise Refusal("conflict", None, f"It is a part of a {pipeline.part_of}: requeue that one.")
+        if pipeline.request is not None:
+            raise Refusal("payload_erased", None, "The payload was erased when the job failed: send it anew.")
+        try:
+            subject = pipeline.subject.model_validate(row["subject"])
+        except ValidationError:
+            raise Refusal("conflict", None, "Its subject is of an older release: ask for it anew.") from None
+        if pipeline.at_requeue:
+            worker.load(pipeline.at_requeue)(tx, subject)
+        accepted = self._accept(tx, pipeline, subject, coalesce=False)
+        tx.run(sql.mark_requeued, job_id=id, requeued_as=accepted.job.id)
+        also(tx, accepted.job)
         return accepted
 
     def purge(self, id: UUID) -> bool:

@@ -18,8 +18,8 @@ UNKNOWN = "019ad0c2-0000-7000-8000-000000000000"
 def ask(http, office):
     """Requests of the operator in the small office."""
 
-    def asking(method, path, body=None):
-        return call(http, method, path, office.tokens["operator"], body)
+    def asking(method, path, body=None, **headers):
+        return call(http, method, path, office.tokens["operator"], body, **headers)
 
     return asking
 
@@ -108,6 +108,41 @@ def test_a_failure_is_run_again_as_a_new_job(ask, office, database):
     assert made["id"] != str(office.failed)
     assert json.loads(ask("GET", f"/internal/failures/{office.failed}").body)["requeued_as"] == made["id"]
     assert acts(database) == [("operator@example.org", "requeue", office.failed, made["id"])]
+
+
+def test_a_failure_is_run_again_once_under_one_key(ask, office, engine, database):
+    address, key = f"/internal/failures/{office.failed}/requeue", {"idempotency_key": "monday"}
+    first = ask("POST", address, **key)
+    assert first.status_code == 202
+    assert ask("POST", address, {}, **key).body == first.body
+    engine.cancel(UUID(json.loads(first.body)["id"]))
+    assert ask("DELETE", f"/internal/failures/{office.failed}").status_code == 204  # the key is looked at first
+
+    again = json.loads(ask("POST", address, **key).body)
+
+    assert (again["id"], again["failure"]["code"]) == (json.loads(first.body)["id"], "cancelled")
+    assert [act[1] for act in acts(database)] == ["requeue", "purge"]
+    problem(ask("POST", address, idempotency_key="tuesday"), 404)
+    problem(ask("POST", address, idempotency_key="two words"), 400, "bad_request", "Idempotency-Key")
+
+
+def test_under_another_key_a_failure_is_run_again_anew(ask, office, engine, database):
+    address = f"/internal/failures/{office.failed}/requeue"
+    first = json.loads(ask("POST", address, idempotency_key="monday").body)["id"]
+    problem(ask("POST", address, idempotency_key="tuesday"), 409, "subject_busy")
+    engine.cancel(UUID(first))
+
+    assert json.loads(ask("POST", address, idempotency_key="tuesday").body)["id"] != first
+
+
+def test_something_else_under_the_key_of_a_requeue_is_refused(ask, office, engine, database):
+    address, key = f"/internal/failures/{office.failed}/requeue", {"idempotency_key": "monday"}
+    ask("POST", address, **key)
+    database.run("update engine.idempotency set body = %(body)s", body=b"as if this release took a body")
+    before = written(database)
+
+    problem(ask("POST", address, **key), 409, "idempotency_mismatch", "Idempotency-Key")
+    assert written(database) == before
 
 
 def test_T07_a_failure_whose_subject_is_busy_stays_as_it_is(ask, office, engine, database):

@@ -166,8 +166,7 @@ REQUESTS = {
     ("PUT", "/internal/refresh"): Request({"rollback": "cd" * 32}),
     ("DELETE", "/internal/refresh"): Request(),
     ("POST", "/internal/jobs/{job}/cancel"): Request(prepare=the("active")),
-    # The answer names the job that it has become.
-    ("POST", "/internal/failures/{job}/requeue"): Request(prepare=cancelled, again=409),
+    ("POST", "/internal/failures/{job}/requeue"): Request({}, KEY, cancelled),
     ("DELETE", "/internal/failures/{job}"): Request(prepare=the("failed"), again=404),
     ("PUT", "/internal/catalog"): Request(CATALOG),
     ("PUT", "/internal/pause"): Request({"pipeline": "load", "hours": 1}),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import JOB, Run, Server, status
+from .conftest import JOB, NO_ANSWER, Run, Server, status
 
 OTHER = "019ad0c2-0000-7000-8000-000000000002"
 FAILURE = {
@@ -161,6 +161,16 @@ def test_T07_a_busy_subject_is_refused_with_1_and_the_active_job(server: Server,
 
     assert result.exit_code == 1
     assert OTHER in result.stderr
+
+
+def test_a_lost_answer_to_a_requeue_is_asked_for_once_more_under_its_key(server: Server, run: Run) -> None:
+    address = f"POST /internal/failures/{JOB}/requeue"
+    server.tell(address, status=NO_ANSWER)
+    server.tell(address, status("REQUESTED"), 202)
+
+    assert run("failures", "requeue", JOB).exit_code == 0
+    first, again = server.keys
+    assert first == again is not None
 
 
 def test_a_refresh_isnt_run_again_while_refreshes_are_disabled(server: Server, run: Run) -> None:
