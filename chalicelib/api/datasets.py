@@ -8,11 +8,11 @@ from chalice.app import Response
 
 from chalicelib import pipelines
 from chalicelib.datasets import Fault, Invalid, registry
-from chalicelib.datasets.definition import Definition, changes
+from chalicelib.datasets.definition import Definition
 from chalicelib.db import Row, statements
 from chalicelib.security import Role
 
-from .documents import dataset_item, dataset_status
+from .documents import changes_document, dataset_item, dataset_status
 from .problems import Problem, not_found, parameter
 from .requests import DATASET, MOST, choice, flag, invalid, json_object, query, whole
 from .routing import Api, Call, answer, unless_known
@@ -57,12 +57,13 @@ def register(api: Api) -> None:
         query=("dry_run",),
         headers=("If-Match", "If-None-Match"),
         body=Definition,
+        gives="DefinitionAnswer",
     )
     def put_definition(call: Call, dataset: str) -> Response:
         """Store the definition: 201 for a new dataset, else 200; the same content again stays the same revision.
 
         With If-Match only over the definition of that ETag, or over any (``*``); with ``If-None-Match: *`` only where
-        there is none. With ``dry_run=true`` nothing is stored: 200 with the fields that would change.
+        there is none. With ``dry_run=true`` nothing is stored: 200 with what would change.
         """
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
         definition = _parsed(call, json_object(call.request))
@@ -75,8 +76,8 @@ def register(api: Api) -> None:
                 newest = registry.definition(tx, dataset)
                 _must_hold(call, newest, definition)
                 newest = newest or {"revision": None, "body": {}}
-                differing = changes(newest["body"], definition.as_json())
-                return answer({"dataset": dataset, "revision": newest["revision"], "changes": differing})
+                found = changes_document(newest["body"], definition.as_json())
+                return answer({"dataset": dataset, "revision": newest["revision"], **found})
             revision, created = registry.put_definition(tx, dataset, definition)
             # What stood there at that very moment, whoever was faster; where it isn't as wanted, nothing is kept.
             _must_hold(call, registry.definition(tx, dataset, revision - created), definition)

@@ -1,12 +1,13 @@
 """The JSON documents that answers are made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from chalice.app import Response
 
 from chalicelib.codes import sentence
+from chalicelib.datasets.definition import differences
 from chalicelib.db import Row, statements
 from chalicelib.engine import Cadence, Failure, Health, Job, Outcome, Pause, Progress, Schedule
 
@@ -130,6 +131,15 @@ def health_document(health: Health) -> Document:
         "oldest_snapshot_seconds": round(health.oldest_snapshot),
         "pauses": [asdict(pause) for pause in health.pauses],
         "checked_at": health.checked_at,
+    }
+
+
+def changes_document(before: Mapping[str, Any], after: Mapping[str, Any]) -> Document:
+    """What differs between two canonical contents: the fields' names, and each with its two values."""
+    found = differences(before, after)
+    return {
+        "changes": [each.field for each in found],
+        "differences": [{"field": each.field, "from": each.before, "to": each.after} for each in found],
     }
 
 

@@ -7,12 +7,11 @@ from chalicelib import pipelines
 from chalicelib.codes import FAILURES
 from chalicelib.datasets.catalog import Catalog, applied, catalog
 from chalicelib.datasets.catalog import put_catalog as put
-from chalicelib.datasets.definition import changes
 from chalicelib.db import Sql
 from chalicelib.engine import Failure, Job, Outcome
 from chalicelib.security import Role, record_act
 
-from .documents import accepted, failure_items, job_document, job_item, pause_document
+from .documents import accepted, changes_document, failure_items, job_document, job_item, pause_document
 from .problems import Problem, not_found
 from .requests import MOST, choice, flag, job_id, job_parameter, json_object, no_members, parsed, query, read_as, whole
 from .routing import Api, Call, answer
@@ -124,7 +123,7 @@ def register(api: Api) -> None:
             record_act(tx, call.principal, "purge", job=wanted)
         return Response("", status_code=204)
 
-    @api.route("/internal/catalog", "PUT", role=Role.OPERATOR, query=("dry_run",), body=Catalog)
+    @api.route("/internal/catalog", "PUT", role=Role.OPERATOR, query=("dry_run",), body=Catalog, gives="Changes")
     def put_catalog(call: Call) -> Response:
         """Let the catalogue say this of itself, in the settings' place; with ``dry_run=true`` only say what changes."""
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
@@ -134,7 +133,7 @@ def register(api: Api) -> None:
             with call.db.transaction() as tx:
                 put(tx, wanted)
                 record_act(tx, call.principal, "catalog")
-        return answer({"changes": changes(before.as_json() if before else {}, wanted.as_json())})
+        return answer(changes_document(before.as_json() if before else {}, wanted.as_json()))
 
     @api.route("/internal/catalog", "GET", role=Role.OPERATOR)
     def get_catalog(call: Call) -> Response:

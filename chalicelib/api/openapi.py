@@ -118,6 +118,31 @@ class UploadDocument(BaseModel):
     expires_at: datetime
 
 
+class Change(_Model):
+    """A field that differs, and its values in their canonical spelling; null is what isn't said."""
+
+    field: str
+    before: Any = Field(alias="from")
+    after: Any = Field(alias="to")
+
+
+class Changes(_Model):
+    """What differs from what is stored."""
+
+    changes: list[str] = Field(description="The names of the fields: title.de, columns.year.")
+    differences: list[Change]
+
+
+class DefinitionAnswer(_Model):
+    """What has become of a definition; of a dry run what would."""
+
+    dataset: str
+    revision: int | None = Field(description="Null where there is none yet, in a dry run.")
+    links: dict[str, str] | None = Field(None, description="Where it was stored.")
+    changes: list[str] | None = Field(None, description="In a dry run: the names of the fields that would change.")
+    differences: list[Change] | None = Field(None, description="In a dry run: each of them with its values.")
+
+
 class BadRow(BaseModel):
     """A row that can't be loaded, the first column that doesn't fit, and why."""
 
@@ -141,7 +166,7 @@ class ProblemDocument(BaseModel):
     records: int | None = Field(None, description="How many can't.")
 
 
-GIVEN = {model.__name__: model for model in (Status, LoadStatus, UploadDocument)}
+GIVEN = {model.__name__: model for model in (Status, LoadStatus, UploadDocument, DefinitionAnswer, Changes)}
 """What a route may say that it gives: by name, for nobody needs the models but this page."""
 
 

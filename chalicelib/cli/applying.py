@@ -2,15 +2,16 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import show
+from . import diff, show
 from .local import administer, remote
 from .operating import pages
 from .publishing import DATASET
@@ -41,6 +42,9 @@ OF_A_FILE = {
 """Refusals that are about one file, for what it says or because the token may not say it; and what else mends it."""
 
 
+SILENCE = 5.0
+"""Seconds without a word at most, where there is much to do."""
+
 FOR_GOOD = "Delete for good what is to be deleted? An id is never given again, and loaded rows are lost."
 
 
@@ -50,13 +54,17 @@ class Change:
 
     name: str
     what: str = "unchanged"
-    fields: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     acts: list[Callable[[], object]] = field(default_factory=list)
+    unchecked: bool = False
+    """Whether nobody has looked if the source has the columns."""
+    refused: bool = False
+    """Whether it can't be done now, which its lines say."""
 
-    def of(self, what: str, fields: Sequence[str], act: Callable[[], object]) -> None:
+    def of(self, what: str, lines: Iterable[str], act: Callable[[], object]) -> None:
         """Note one more thing to do; what is created is not changed as well."""
         self.what = self.what if self.what == "created" else what
-        self.fields += fields
+        self.lines += lines
         self.acts.append(act)
 
 
@@ -70,7 +78,8 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
 
     `defaults.yaml` says publisher, contact, licence and languages once for all that don't say them; `catalog.yaml` is
     what the catalogue says of itself (an operator's). Everything is checked before anything is changed, and all errors
-    of all files are told with file, line and column. Applied again, it changes nothing.
+    of all files are told with file, line and column; then each field that changes, with its old and new value. Applied
+    again, it changes nothing. What is refused all the same holds up nothing else; the exit code is 1 then.
 
     With --prune, datasets that the token reaches and that have no file here are deleted, after a question, where they
     have no version. What was published stays: the schedule ends, and the command that takes it back is told.
@@ -86,10 +95,7 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     changes = _planned(server, folder, prune, faults)
     _stop_at(faults)
     _tell(changes)
-    if any(
-        change.what == "created" or any(name.startswith(("columns", "source")) for name in change.fields)
-        for change in changes
-    ):
+    if any(change.unchecked for change in changes):
         click.echo(
             "Not checked: whether the sources have these columns. `leaseway source check SOURCE` lists what one has.",
             err=True,
@@ -97,14 +103,50 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     if not dry_run:
         if not yes and any(change.what == "deleted" for change in changes):
             click.confirm(FOR_GOOD, abort=True, err=True)
-        for change in changes:
+        _carry_out(changes)
+    click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
+    refused = sum(change.refused for change in changes)
+    if refused and not dry_run:
+        raise Refused(
+            f"{refused} not done, for the reasons above. Apply it again once they are gone: it does the rest."
+        )
+
+
+def _carry_out(changes: Sequence[Change]) -> None:
+    """Do all that can be done; what one thing is refused for doesn't hold up the others."""
+    for change in _told("Gone through", changes):
+        try:
             for act in change.acts:
                 act()
-    click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
+        except Refused as refused:
+            if _is_of_the_server(refused):
+                click.echo(f"Stopped at {change.name}; all before it is done. Apply it again to do the rest.", err=True)
+                raise
+            change.what, change.refused = "refused", True
+            click.echo(f"{change.name}: {refused.format_message()}", err=True)
+
+
+def _told[T](done: str, things: Sequence[T]) -> Iterator[T]:
+    """Yield the things; how far that is, is said every few seconds: a thousand files take minutes."""
+    said = monotonic()
+    for number, thing in enumerate(things):
+        if monotonic() - said > SILENCE:
+            said = monotonic()
+            click.echo(f"{done} {show.amount(number)} of {show.amount(len(things))} …", err=True)
+        yield thing
+
+
+def _is_of_the_server(refused: Refused) -> bool:
+    """Whether it is about nothing in particular: the token, or nobody answers who is well and is Leaseway."""
+    status = int(refused.body.get("status", 500))
+    return status in (401, 429) or status >= 500
 
 
 def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> list[Change]:
-    files = _read(in_folder(folder), faults)
+    paths = in_folder(folder)
+    files = _read(paths, faults)
+    # What may stand in a defaults.yaml that can't be read isn't missing elsewhere.
+    unread = DEFAULTS if "defaults" in {path.stem for path in paths} - files.keys() else ()
     defaults, catalog = files.pop("defaults", None), files.pop("catalog", None)
     if not files and not catalog and not faults:
         raise Refused(
@@ -116,38 +158,44 @@ def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> 
     listed = server.get("/schedules")["schedules"]
     schedules = {found["dataset"]: found["cadence"] for found in listed if found["dataset"]}
     changes = [_of_the_catalog(server, catalog, faults)] if catalog else []
-    for dataset, file in files.items():
+    for dataset, file in _told("Checked", list(files.items())):
         if DATASET.fullmatch(dataset):
-            changes.append(_of_a_dataset(server, dataset, file, defaults, schedules.get(dataset), faults))
+            changes.append(_of_a_dataset(server, dataset, file, defaults, unread, schedules.get(dataset), faults))
         else:
-            faults.append(file.fault("", "must be named like its dataset: lower-case letters, digits and hyphens"))
+            what = "must be named like its dataset: lower-case letters, digits and hyphens, at most 63"
+            faults.append(file.fault("", what))
     orphans = sorted(schedules.keys() - files.keys())
-    if prune:
+    if prune and not faults:
         changes += _orphans(server, files, schedules)
     elif orphans and not faults:  # a file that can't be read is one all the same
         click.echo(f"Scheduled, with no file here: {', '.join(orphans)}. --prune ends their schedules.", err=True)
     return changes
 
 
-def _orphans(server: Remote, files: Container[str], schedules: Container[str]) -> Iterator[Change]:
+def _orphans(server: Remote, files: Container[str], schedules: Mapping[str, Any]) -> Iterator[Change]:
     """What becomes of the datasets that have no file here."""
     for found in pages(server, "/datasets", "datasets", MOST):
         dataset, version = found["dataset"], found["version"]
         if dataset in files:
             continue
         change = Change(dataset, "left")
-        if version is None:
-            change.of("deleted", ["it has no version"], _call(server, "DELETE", f"/datasets/{dataset}"))
+        address = f"/datasets/{dataset}"
+        if version is None and (active := server.get(f"{address}/status")["active"]):
+            change.what, change.refused = "busy", True
+            change.lines.append(f"not deleted while its {active['pipeline']} is active, job {active['id']}")
+        elif version is None:
+            change.of("deleted", ["it has no version"], _call(server, "DELETE", address))
         elif dataset in schedules:
-            change.of("pruned", ["schedule (ends)"], _call(server, "DELETE", f"/datasets/{dataset}/schedule"))
+            ends = f"- schedule: {show.cadence(schedules[dataset])}"
+            change.of("pruned", [ends], _call(server, "DELETE", f"{address}/schedule"))
         if version is not None:
-            change.fields.append(f"`leaseway withdraw {dataset} {version['number']}` takes its newest version back")
+            change.lines.append(f"`leaseway withdraw {dataset} {version['number']}` takes its newest version back")
         yield change
 
 
 def _read(paths: Sequence[Path], faults: list[Fault]) -> dict[str, YamlFile]:
     files: dict[str, YamlFile] = {}
-    for path in paths:
+    for path in _told("Read", paths):
         try:
             file = read(path)
         except Faulty as faulty:
@@ -163,8 +211,15 @@ def _of_the_catalog(server: Remote, file: YamlFile, faults: list[Fault]) -> Chan
     change = Change("catalog.yaml")
     checked = _check(server, "/internal/catalog", file.content, faults, file.fault)
     if checked and checked["changes"]:
-        change.of("changed", checked["changes"], _call(server, "PUT", "/internal/catalog", file.content))
+        change.of("changed", _lines(checked), _call(server, "PUT", "/internal/catalog", file.content))
     return change
+
+
+def _lines(checked: Mapping[str, Any]) -> list[str]:
+    """What would change, a line for each field; an older server tells the names alone."""
+    found = checked.get("differences", [])
+    lines = [line for each in found for line in diff.lines(each["field"], each["from"], each["to"])]
+    return lines or [f"~ {name}" for name in checked["changes"]]
 
 
 def _of_a_dataset(
@@ -172,6 +227,7 @@ def _of_a_dataset(
     dataset: str,
     file: YamlFile,
     defaults: YamlFile | None,
+    unread: Container[str],
     scheduled: dict[str, Any] | None,
     faults: list[Fault],
 ) -> Change:
@@ -179,21 +235,26 @@ def _of_a_dataset(
     content = (defaults.content if defaults else {}) | file.content
     schedule = content.pop("schedule", None)
 
-    def fault(where: str, detail: str) -> Fault:
+    def fault(where: str, detail: str) -> Fault | None:
         top = where.partition(".")[0].partition("[")[0]
+        if top in unread and top not in file.content:
+            return None
         told = defaults if defaults and top in defaults.content and top not in file.content else file
         return told.fault(where, detail)
 
     address = f"/datasets/{dataset}/definition"
     if checked := _check(server, address, content, faults, fault):
         if checked["revision"] is None:
-            change.of("created", [], _call(server, "PUT", address, content))
+            told = f"+ {show.many(len(content['columns']), 'column')} of source {content['source']}"
+            change.of("created", [told], _call(server, "PUT", address, content))
         elif checked["changes"]:
-            change.of("changed", checked["changes"], _call(server, "PUT", address, content))
+            change.of("changed", _lines(checked), _call(server, "PUT", address, content))
+        change.unchecked = any(name.startswith(("columns", "source")) for name in checked["changes"])
     address = f"/datasets/{dataset}/schedule"
+    before = scheduled and show.cadence(scheduled)
     if schedule is None:
         if scheduled:
-            change.of("changed", ["schedule (ends)"], _call(server, "DELETE", address))
+            change.of("changed", [f"- schedule: {before}"], _call(server, "DELETE", address))
     elif not isinstance(schedule, dict):
         faults.append(file.fault("schedule", 'must be names and values, like {every: day, at: "02:00"}'))
     else:
@@ -201,12 +262,18 @@ def _of_a_dataset(
             server, address, schedule, faults, lambda where, detail: file.fault(f"schedule.{where}".strip("."), detail)
         )
         if checked and checked["cadence"] != scheduled:
-            change.of("changed", ["schedule"], _call(server, "PUT", address, schedule))
+            after = show.cadence(checked["cadence"])
+            told = f"~ schedule: {before} → {after}" if scheduled else f"+ schedule: {after}"
+            change.of("changed", [told], _call(server, "PUT", address, schedule))
     return change
 
 
 def _check(
-    server: Remote, address: str, content: dict[str, Any], faults: list[Fault], fault: Callable[[str, str], Fault]
+    server: Remote,
+    address: str,
+    content: dict[str, Any],
+    faults: list[Fault],
+    fault: Callable[[str, str], Fault | None],
 ) -> dict[str, Any] | None:
     """What the server says would change; what it refuses becomes faults of the file."""
     try:
@@ -223,7 +290,7 @@ def _check(
             # Alone, the sentence names the field itself.
             where = str(error["field"])
             told = fault(where, str(error["detail"]).removeprefix(f"'{where}'").strip(" :"))
-            if told not in faults:  # what is wrong with a default is wrong with every dataset
+            if told and told not in faults:  # what is wrong with a default is wrong with every dataset
                 faults.append(told)
         return None
 
@@ -246,11 +313,12 @@ def _stop_at(faults: list[Fault]) -> None:
 
 
 def _tell(changes: Sequence[Change]) -> None:
-    show.table(
-        ("name", "", "fields"),
-        [(change.name, change.what, ", ".join(change.fields)) for change in changes],
-        "There is nothing to apply.",
-    )
+    """What is to be done, each thing with its lines; what stays as it is is only counted."""
+    for change in changes:
+        if change.what != "unchanged":
+            click.echo(f"{change.name}: {change.what}")
+            for line in change.lines:
+                click.echo(f"  {line}")
 
 
 def _sum(changes: Sequence[Change]) -> str:
@@ -298,7 +366,8 @@ def source_apply(folder: Path, dry_run: bool) -> None:
             if name not in known:
                 change.what = "created"
             elif revision != known[name]["revision"]:
-                change.what, change.fields = "changed", [f"revision {revision}"]
+                change.what = "changed"
+            change.lines += _lines_of_a_source(known.get(name, {}), registry.source(tx, name) or {})
             changes.append(change)
         _stop_at(faults)  # what was registered so far goes with the transaction
         if dry_run:
@@ -307,6 +376,16 @@ def source_apply(folder: Path, dry_run: bool) -> None:
     for line in _unread(database, {name: file.content for name, file in files.items()}):
         click.echo(f"! {line}", err=True)
     click.echo(_sum(changes) + (" Nothing was changed: it was a dry run." if dry_run else ""))
+
+
+def _lines_of_a_source(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between two revisions of a source; none stands for one that isn't there yet."""
+    if before and before["revision"] != after["revision"]:
+        yield f"~ revision: {before['revision']} → {after['revision']}"
+    for name in ("connection", "relation", "query", "store", "file"):
+        old, new = ("uploaded" if name == "file" and row.get(name) else row.get(name) for row in (before, after))
+        if old != new:
+            yield from diff.lines(name, old, new)
 
 
 def _unread(database: "Database", said: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
@@ -516,18 +516,34 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(inner)
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The fields that differ between two canonical contents: ``title.de``; a column by its name, ``columns.year``."""
+class Difference(NamedTuple):
+    """A field that differs, ``title.de`` or ``columns.year`` (a column, by its name), and its canonical values.
+
+    None stands for what isn't said.
+    """
+
+    field: str
+    before: Any
+    after: Any
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """What differs between two canonical contents, in the order of the second."""
     found = []
     for name in dict.fromkeys((*after, *before)):
         old, new = before.get(name), after.get(name)
         if name == "columns" and old and new:
             old, new = ({column["name"]: column for column in columns} for columns in (old, new))
             if old.keys() == new.keys() and list(old) != list(new):
-                found.append("columns (their order)")
+                found.append(Difference("columns (their order)", list(old), list(new)))
         if old != new and isinstance(old, Mapping) and isinstance(new, Mapping):
-            deeper = changes(old, new) if name != "columns" else [k for k in {**old, **new} if old.get(k) != new.get(k)]
-            found += [f"{name}.{field}" for field in deeper]
+            deeper = differences(old, new) if name != "columns" else _entries(old, new)
+            found += [each._replace(field=f"{name}.{each.field}") for each in deeper]
         elif old != new:
-            found.append(name)
+            found.append(Difference(name, old, new))
     return found
+
+
+def _entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    pairs = [(name, old.get(name), new.get(name)) for name in {**old, **new}]
+    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]

@@ -1,13 +1,15 @@
 """`leaseway apply`: a folder of YAML over HTTP, checked as a whole by the server it is for."""
 
 import json
+from itertools import count
 from textwrap import dedent
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
-from chalicelib.api import requests
+from chalicelib import pipelines
+from chalicelib.api import datasets, requests
 from chalicelib.cli import applying, leaseway, remote
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence
@@ -67,7 +69,7 @@ class Folder:
         path = request.url.raw_path.decode()
         self.asked.append(f"{request.method} {path}")
         part, status = self.failing
-        if part in f"{request.method} {path}":
+        if f"{request.method} {path}".endswith(part):
             if status is None:
                 raise httpx.ConnectError("away")
             title = {409: "Another job works on the same subject"}.get(status, "Something is broken on our side")
@@ -101,15 +103,21 @@ def folder(tmp_path, monkeypatch, http, database):
     return Folder(tmp_path, monkeypatch, http, tokens(database)["operator"])
 
 
+DAILY = "every day at 02:00 Europe/Berlin"
 UNCHECKED = "Not checked: whether the sources have these columns. `leaseway source check SOURCE` lists what one has."
+CREATED = ["roads: created", "+ 2 columns of source flights", f"+ schedule: {DAILY}", UNCHECKED]
 
 
 def test_a_folder_is_applied_and_applying_it_again_changes_nothing(folder, database, engine):
     folder.write("catalog", CATALOG)
-    assert folder.apply()[1:] == [
-        "catalog.yaml changed title, description, publisher, licence, homepage",
-        "roads created schedule",
-        UNCHECKED,
+    assert folder.apply() == [
+        "catalog.yaml: changed",
+        '+ title: en "Open data"',
+        '+ description: en "All that is open."',
+        '+ publisher: name en "Office", iri "https://office.example.org/"',
+        '+ licence: "CC0"',
+        '+ homepage: "https://office.example.org/data"',
+        *CREATED,
         "1 changed, 1 created.",
     ]
     stored = registry.definition(database, "roads")["body"]
@@ -117,7 +125,7 @@ def test_a_folder_is_applied_and_applying_it_again_changes_nothing(folder, datab
     assert engine.get_schedule("dataset:roads").cadence.zone == "Europe/Berlin"
 
     before = written(database)
-    assert folder.apply()[1:] == ["catalog.yaml unchanged –", "roads unchanged –", "2 unchanged."]
+    assert folder.apply() == ["2 unchanged."]
     assert folder.wrote() == []
     assert written(database) == before
 
@@ -128,12 +136,16 @@ def test_only_what_differs_is_written_and_named(folder, database):
     folder.edit("roads", "{name: name, type: text}", "{name: label, from: name, type: text}")
     folder.edit("lakes", "02:00", "03:00")
 
-    assert folder.apply()[1:] == [
-        "lakes changed schedule",
-        "roads changed columns.name, columns.label",
+    told = [
+        "lakes: changed",
+        f"~ schedule: {DAILY} → every day at 03:00 Europe/Berlin",
+        "roads: changed",
+        '- columns.name: type "text"',
+        '+ columns.label: type "text", from "name"',
         UNCHECKED,
-        "2 changed.",
     ]
+    assert folder.apply("--dry-run") == [*told, "2 changed. Nothing was changed: it was a dry run."]
+    assert folder.apply() == [*told, "2 changed."]
     assert folder.wrote() == ["PUT /datasets/lakes/schedule", "PUT /datasets/roads/definition"]
 
 
@@ -142,20 +154,38 @@ def test_a_default_changes_every_dataset_that_does_not_say_it_itself(folder, dat
     folder.apply()
     folder.edit("defaults", "desk@office", "help@office")
 
-    assert folder.apply()[1:] == ["lakes unchanged –", "roads changed contact.email", "1 changed, 1 unchanged."]
+    assert folder.apply() == [
+        "roads: changed",
+        '~ contact.email: "desk@office.example.org" → "help@office.example.org"',
+        "1 changed, 1 unchanged.",
+    ]
     assert registry.definition(database, "lakes")["body"]["contact"]["email"] == "lakes@office.example.org"
 
 
 def test_a_dry_run_says_all_that_and_changes_nothing(folder, database):
     before = written(database)
 
-    assert folder.apply("--dry-run")[1:] == [
-        "roads created schedule",
-        UNCHECKED,
-        "1 created. Nothing was changed: it was a dry run.",
-    ]
+    assert folder.apply("--dry-run") == [*CREATED, "1 created. Nothing was changed: it was a dry run."]
     assert folder.wrote() == []
     assert written(database) == before
+
+
+def test_what_differs_in_its_spelling_alone_is_unchanged(folder):
+    folder.apply()
+    folder.edit("roads", "title: {en: Roads, de: Straßen}\n", "")
+    folder.edit("roads", "[TRAN]", "[http://publications.europa.eu/resource/authority/data-theme/TRAN]")
+    folder.edit("roads", "  - name: id\n    type: integer\n", "  - {type: integer, name: id}\n")
+    folder.edit("roads", "schedule:", "title: {de: Straßen, en: ' Roads'}\nformats: [xml, json, csv]\nschedule:")
+
+    assert folder.apply() == ["1 unchanged."]
+
+
+def test_an_older_server_tells_the_names_of_what_changes_alone(folder, monkeypatch):
+    folder.apply()
+    folder.edit("roads", "DAILY", "WEEKLY")
+    monkeypatch.setattr(datasets, "changes_document", lambda before, after: {"changes": ["frequency"]})
+
+    assert folder.apply() == ["roads: changed", "~ frequency", "1 changed."]
 
 
 def test_all_errors_of_all_files_are_told_with_their_place_before_anything_is_changed(folder, database):
@@ -220,6 +250,15 @@ def test_what_no_server_takes_of_a_file_hides_no_other_files_errors(folder, data
     assert written(database) == before
 
 
+def test_what_defaults_that_cannot_be_read_may_say_is_missing_nowhere(folder):
+    folder.edit("defaults", "languages:", "\tlanguages:")
+    folder.edit("roads", "[TRAN]", "[TRANS]")
+
+    told = folder.apply(code=1)
+
+    assert [line.partition(" ")[0] for line in told] == ["defaults.yaml:6:1:", "roads.yaml:4:10:", "2"]
+
+
 def test_what_only_the_server_finds_in_a_body_stands_at_its_field(folder, monkeypatch):
     """Its rules may be stricter than the command's, which may be older."""
     monkeypatch.setattr(requests, "MAX_DEPTH", 3)
@@ -231,7 +270,7 @@ def test_what_only_the_server_finds_in_a_body_stands_at_its_field(folder, monkey
 def test_a_server_that_is_not_well_is_no_fault_of_a_file(folder, status):
     folder.edit("roads", "[TRAN]", "[TRANS]")
     folder.write("aaa", ROADS)
-    folder.failing = ("aaa/definition?dry_run", status)
+    folder.failing = ("aaa/definition?dry_run=true", status)
 
     told = " ".join(folder.apply(code=1))
 
@@ -252,7 +291,7 @@ def test_a_schedule_that_is_not_in_the_file_any_more_ends(folder, engine):
     folder.apply()
     folder.edit("roads", "schedule:", "# schedule:")
 
-    assert folder.apply()[1:] == ["roads changed schedule (ends)", "1 changed."]
+    assert folder.apply() == ["roads: changed", f"- schedule: {DAILY}", "1 changed."]
     assert engine.get_schedule("dataset:roads") is None
 
 
@@ -270,11 +309,14 @@ def test_prune_deletes_what_has_no_version_and_ends_the_schedule_of_what_has(fol
 
     assert folder.apply()[0] == "Scheduled, with no file here: lakes, rivers. --prune ends their schedules."
     plan = folder.apply("--prune", "--dry-run")
-    assert plan[1:] == [
-        "roads unchanged –",
-        "lakes deleted it has no version",
-        "rivers pruned schedule (ends), `leaseway withdraw rivers 1` takes its newest version back",
-        "springs left `leaseway withdraw springs 1` takes its newest version back",
+    assert plan == [
+        "lakes: deleted",
+        "it has no version",
+        "rivers: pruned",
+        f"- schedule: {DAILY}",
+        "`leaseway withdraw rivers 1` takes its newest version back",
+        "springs: left",
+        "`leaseway withdraw springs 1` takes its newest version back",
         "1 deleted, 1 left, 1 pruned, 1 unchanged. Nothing was changed: it was a dry run.",
     ]
     assert "An id is never given again" in " ".join(folder.apply("--prune", code=1))  # nobody answers
@@ -294,7 +336,82 @@ def test_prune_sees_no_further_than_its_token(folder, database):
     (folder.path / "lakes.yaml").unlink()
     folder.use(create_token(database, "roads office", "publisher", "roads*"))
 
-    assert folder.apply("--prune")[1:] == ["roads unchanged –", "1 unchanged."]
+    assert folder.apply("--prune") == ["1 unchanged."]
+
+
+def test_much_to_do_is_not_done_in_silence(folder, monkeypatch):
+    folder.write("lakes", ROADS)
+    seconds = count(step=2)
+    monkeypatch.setattr(applying, "monotonic", lambda: float(next(seconds)))
+
+    told = folder.apply()
+
+    assert "Read 2 of 3 …" in told
+    assert told[-1] == "2 created."
+
+
+def test_what_is_busy_is_told_in_the_plan_of_prune_and_the_rest_is_done(folder, database, engine):
+    for name in ("lakes", "rivers"):
+        folder.write(name, ROADS)
+    folder.apply()
+    active = pipelines.publish(engine, "lakes").id
+    for name in ("lakes", "rivers"):
+        (folder.path / f"{name}.yaml").unlink()
+    folder.edit("roads", "DAILY", "WEEKLY")
+    busy = ["lakes: busy", f"not deleted while its publication is active, job {active}"]
+
+    assert set(busy) < set(folder.apply("--prune", "--dry-run"))
+    told = folder.apply("--prune", "--yes", code=1)
+
+    assert told[2:4] == busy
+    assert told[-2:] == [
+        "1 busy, 1 changed, 1 deleted.",
+        "Error: 1 not done, for the reasons above. Apply it again once they are gone: it does the rest.",
+    ]
+    assert folder.wrote() == ["PUT /datasets/roads/definition", "DELETE /datasets/rivers"]
+    engine.cancel(active)
+    assert folder.apply("--prune", "--yes")[-1] == "1 deleted, 1 unchanged."
+
+
+def test_what_only_the_act_is_refused_for_holds_up_nothing_else(folder, database):
+    folder.write("lakes", ROADS)
+    folder.failing = ("PUT /datasets/lakes/definition", 409)
+
+    told = folder.apply(code=1)
+
+    assert "lakes: Another job works on the same subject" in told
+    assert told[-2] == "1 created, 1 refused."
+    assert registry.definition(database, "roads")
+    assert folder.wrote()[0] == "PUT /datasets/lakes/definition"
+    assert "PUT /datasets/lakes/schedule" not in folder.wrote()
+    folder.failing = ("nothing", None)
+    assert folder.apply()[-1] == "1 created, 1 unchanged."
+
+
+@pytest.mark.parametrize("status", [401, 500, None])
+def test_a_server_that_goes_away_midway_ends_it_with_what_is_done(folder, database, status):
+    for name in ("lakes", "springs"):
+        folder.write(name, ROADS)
+    folder.failing = ("PUT /datasets/roads/definition", status)
+
+    told = folder.apply(code=1)
+
+    assert "Stopped at roads; all before it is done. Apply it again to do the rest." in told
+    assert registry.definition(database, "lakes")
+    assert registry.definition(database, "springs") is None
+    folder.failing = ("nothing", None)
+    assert folder.apply()[-1] == "2 created, 1 unchanged."
+
+
+def test_prune_takes_nothing_for_gone_that_is_only_unreadable(folder):
+    folder.write("lakes", ROADS)
+    folder.apply()
+    folder.edit("lakes", "themes:", "\tthemes:")
+
+    told = folder.apply("--prune", "--yes", code=1)
+
+    assert [line.partition(":")[0] for line in told] == ["lakes.yaml", "1 to mend; nothing was changed."]
+    assert folder.apply(code=1) == told
 
 
 def test_what_a_token_does_not_reach_is_a_fault_of_that_file(folder, database):

@@ -61,7 +61,15 @@ def test_a_dry_run_names_what_would_change_and_changes_nothing(ask, database):
     columns = [*DEFINITION["columns"], {"name": "gate", "type": "text"}]
     changed = ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION | {"columns": columns, "licence": "CC_BY_4_0"})
 
-    assert json.loads(changed.body) == {"dataset": "flights", "revision": 1, "changes": ["licence", "columns.gate"]}
+    assert json.loads(changed.body) == {
+        "dataset": "flights",
+        "revision": 1,
+        "changes": ["licence", "columns.gate"],
+        "differences": [
+            {"field": "licence", "from": "CC0", "to": "CC_BY_4_0"},
+            {"field": "columns.gate", "from": None, "to": {"name": "gate", "type": "text"}},
+        ],
+    }
     assert json.loads(ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION).body)["changes"] == []
     problem(ask("PUT", f"{ADDRESS}?dry_run=true", DEFINITION | {"source": "elsewhere"}), 422, "unknown_source")
     problem(ask("PUT", f"{ADDRESS}?dry_run=perhaps", DEFINITION), 400, "bad_parameter", "dry_run")

@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from chalicelib.api.openapi import ProblemDocument, Status
+from chalicelib.api.openapi import Changes, DefinitionAnswer, ProblemDocument, Status
 from chalicelib.codes import PROBLEMS
 
-from .seeding import call
+from .seeding import DEFINITION, call
+from .test_rights import CATALOG
 
 
 @pytest.fixture
@@ -63,6 +64,12 @@ def test_a_status_and_a_problem_are_what_it_says(http, office, described):
         f"/withdrawals/{office.withdrawal}",
     ):
         Status.model_validate_json(call(http, "GET", path, office.tokens["operator"]).body)
+    for path, model, body in (
+        ("/datasets/flights/definition?dry_run=true", DefinitionAnswer, DEFINITION | {"frequency": "DAILY"}),
+        ("/datasets/flights/definition", DefinitionAnswer, DEFINITION),
+        ("/internal/catalog?dry_run=true", Changes, CATALOG),
+    ):
+        model.model_validate_json(call(http, "PUT", path, office.tokens["operator"], body).body)
     problem = json.loads(call(http, "GET", "/publications/1", office.tokens["operator"]).body)
     assert ProblemDocument.model_validate(problem).code == "not_found"
     assert set(described["components"]["schemas"]["Status"]["required"]) == set(Status.model_fields)

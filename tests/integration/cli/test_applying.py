@@ -24,15 +24,25 @@ def write(folder, **files):
 def test_sources_are_applied_and_applied_again_without_effect(run, connected, database, tmp_path):
     write(tmp_path, trees=TREES, big_trees="connection: src\nquery: select * from src.trees where id > 5\n")
 
-    assert run("source", "apply", tmp_path, "--dry-run").splitlines()[-1] == (
-        "2 created. Nothing was changed: it was a dry run."
-    )
+    assert run("source", "apply", tmp_path, "--dry-run").splitlines() == [
+        "big_trees: created",
+        '  + connection: "src"',
+        '  + query: "select * from src.trees where id > 5"',
+        "trees: created",
+        '  + connection: "src"',
+        '  + relation: "src.trees"',
+        "2 created. Nothing was changed: it was a dry run.",
+    ]
     assert registry.sources(database) == []
     assert run("source", "apply", tmp_path).splitlines()[-1] == "2 created."
     assert run("source", "apply", tmp_path).splitlines()[-1] == "2 unchanged."
 
     write(tmp_path, trees="connection: src\nrelation: src.shrubs\n")
-    assert "revision 2" in run("source", "apply", tmp_path)
+    assert run("source", "apply", tmp_path).splitlines()[:3] == [
+        "trees: changed",
+        "  ~ revision: 1 → 2",
+        '  ~ relation: "src.trees" → "src.shrubs"',
+    ]
     assert registry.source(database, "trees")["relation"] == "src.shrubs"
 
 

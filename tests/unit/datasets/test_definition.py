@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from chalicelib.datasets import Invalid, vocabularies
-from chalicelib.datasets.definition import TOLD, ColumnType, Definition, changes, dataset_id
+from chalicelib.datasets.definition import TOLD, ColumnType, Definition, dataset_id, differences
 from chalicelib.exports.types import TYPES
 from tests.unit.catalog.flights import DEFINITION, definition
 
@@ -278,7 +278,7 @@ def test_what_differs_is_named_by_field_and_column():
     before = definition(columns=[{"name": "a", "type": "text"}, {"name": "b", "type": "text"}]).as_json()
 
     def differing(**to):
-        return changes(before, definition(**to).as_json())
+        return [each.field for each in differences(before, definition(**to).as_json())]
 
     assert differing(columns=before["columns"]) == []
     assert differing(columns=before["columns"][::-1]) == ["columns (their order)"]
@@ -288,7 +288,21 @@ def test_what_differs_is_named_by_field_and_column():
         "columns.c",
     ]
     assert differing(columns=before["columns"], min_records=5, licence="CC_BY_4_0") == ["licence", "min_records"]
-    assert changes(before, before | {"title": before["title"] | {"fr": "Vols"}}) == ["title.fr"]
+    assert differences(before, before | {"title": before["title"] | {"fr": "Vols"}}) == [("title.fr", None, "Vols")]
+
+
+def test_what_differs_has_both_its_values_a_column_as_a_whole():
+    a, b = {"name": "a", "type": "text"}, {"name": "b", "type": "text"}
+    before = definition(columns=[a, b], keywords={"en": ["x"]}, min_records=5).as_json()
+
+    after = definition(columns=[a | {"type": "date"}, b], keywords={"en": ["y", "x"]}).as_json()
+    assert sorted(differences(before, after)) == [
+        ("columns.a", a, a | {"type": "date"}),
+        ("keywords.en", ["x"], ["y", "x"]),
+        ("min_records", 5, None),
+    ]
+    after = definition(columns=[b, a], keywords={"en": ["x"]}, min_records=5).as_json()
+    assert differences(before, after) == [("columns (their order)", ["a", "b"], ["b", "a"])]
 
 
 def test_a_number_or_a_truth_where_a_text_belongs_wants_quotes():
