@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from chalicelib.datasets import registry
+from chalicelib.datasets.definition import published_names
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from chalicelib.db import Database
 
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
+
+_BREAKS = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""What stands in JSON as it is, and in YAML ends a line or can't stand."""
 
 FORM = """\
 # {records} records when this was written. `leaseway apply` names what is still to be filled in.
@@ -64,10 +68,10 @@ def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
     else:
         described, records, values = _relation(database, source)
     if unknown := [name for name in without if name not in {column for column, _, _ in described}]:
-        raise Refused(f"{source_name} has no column {', '.join(unknown)}.")
+        raise Refused(f"{source_name} has no column {', '.join(map(show.header, unknown))}.")
     picked = [column for column in described if column[0] not in without]
     if refused := {name: kind for name, kind, type_ in picked if not type_}:
-        named = ", ".join(f"{name} ({kind})" for name, kind in refused.items())
+        named = ", ".join(f"{show.header(name)} ({kind})" for name, kind in refused.items())
         options = " ".join(f"--without {shlex.quote(name)}" for name in refused)
         raise Refused(
             f"{source_name} has columns of types that aren't published: {named}. Have a view or a query make them text"
@@ -75,10 +79,11 @@ def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
         )
     if not picked:
         raise Refused(f"No column of {source_name} is left.")
+    names = published_names(name for name, _, _ in picked)
     lines = [
         f"  # {_quoted(name)} ({kind}) was left out"
         if name in without
-        else f"  - {{name: {_quoted(name)}, type: {_quoted(str(type_))}}}{_missing(records - values[name])}"
+        else f"  - {_column(names[name], str(type_), name)}{_missing(records - values[name])}"
         for name, kind, type_ in described
     ]
     form = FORM.format(
@@ -131,8 +136,15 @@ def _missing(number: int) -> str:
     return f"  # none in {show.amount(number)}" if number else ""
 
 
+def _column(name: str, type_: str, header: str) -> str:
+    source = f", from: {_quoted(header)}" if header != name else ""
+    return f"{{name: {_quoted(name)}, type: {_quoted(type_)}{source}}}"
+
+
 def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    if _PLAIN.fullmatch(name):
+        return name
+    return _BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(name, ensure_ascii=False))
 
 
 def _sentence(error: SourceError) -> str:

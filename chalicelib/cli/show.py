@@ -71,6 +71,12 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
         click.echo(f"{click.style(name.ljust(width), dim=True)}  {value}")
 
 
+def header(text: str) -> str:
+    """A column's name on one line, the first hundred characters: a file's header may hold nearly anything."""
+    shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text[:100])
+    return shown + "…" * (len(text) > 100)
+
+
 def amount(number: int | None) -> str | None:
     """336776 as 336,776."""
     return None if number is None else f"{number:,}"
@@ -168,7 +174,10 @@ def failure_briefly(status: Mapping[str, Any]) -> str:
 
 def details(found: Mapping[str, Any] | None) -> str:
     """Details on one line."""
-    return ", ".join(f"{name} {_detail(value)}" for name, value in (found or {}).items())
+    return ", ".join(
+        f"{name} {header(value) if name == 'column' and isinstance(value, str) else _detail(value)}"
+        for name, value in (found or {}).items()
+    )
 
 
 def _detail(value: object) -> str:
@@ -353,7 +362,7 @@ def _mending(dataset: str, failed: Mapping[str, Any]) -> str | None:
 
 
 def _ten(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return ", ".join(map(header, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def heading(text: str) -> None:

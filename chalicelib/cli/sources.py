@@ -222,7 +222,7 @@ def source_check(name: str, machine: bool) -> None:
             ("column", "at the source", "declare it as", "nulls", "suspect characters"),
             [
                 (
-                    column.name,
+                    show.header(column.name),
                     column.found,
                     column.type,
                     show.amount(column.nulls),
@@ -235,8 +235,8 @@ def source_check(name: str, machine: bool) -> None:
         click.echo(f"\n{show.many(number, 'record')} {'was' if number == 1 else 'were'} read.")
         for column in refused:
             click.echo(
-                f"! {column.name} is {column.found}, which isn't published: have a view or a query make it text,"
-                " or leave it out of the definition (`leaseway init --without`)."
+                f"! {show.header(column.name)} is {column.found}, which isn't published: have a view or a query make it"
+                " text, or leave it out of the definition (`leaseway init --without`)."
             )
     if refused:
         raise click.exceptions.Exit(1)
@@ -394,10 +394,10 @@ def _changes(before: dict[str, Any] | None, described: dict[str, Any]) -> list[s
         return []
     old, new = ({column["name"]: column["type"] for column in f["columns"]} for f in (before["file"], described))
     return [
-        *(f"Column {name} is gone." for name in old if name not in new),
-        *(f"Column {name} is new." for name in new if name not in old),
+        *(f"Column {show.header(name)} is gone." for name in old if name not in new),
+        *(f"Column {show.header(name)} is new." for name in new if name not in old),
         *(
-            f"Column {name} was {old[name]} and is {new[name]}."
+            f"Column {show.header(name)} was {old[name]} and is {new[name]}."
             for name in new
             if old.get(name, new[name]) != new[name]
         ),
@@ -431,7 +431,9 @@ def _show_file(file: Path, described: dict[str, Any]) -> None:
     )
     click.echo()
     show.table(
-        ("column", "type", "nulls"), [(c["name"], c["type"], show.amount(c["nulls"])) for c in described["columns"]], ""
+        ("column", "type", "nulls"),
+        [(show.header(c["name"]), c["type"], show.amount(c["nulls"])) for c in described["columns"]],
+        "",
     )
 
 

@@ -9,9 +9,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
+from itertools import count
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -56,7 +57,8 @@ ArrayType = Literal[
     "binary[]",
 ]
 ColumnType = Literal[ScalarType, ArrayType]
-_TYPES = f"one of {', '.join(get_args(ScalarType))}, or an array of one (but geometry), e.g. text[]"
+TYPES_OF_ARRAYS = ", ".join(type_ for type_ in get_args(ScalarType) if type_ != "geometry")
+_TYPES = f"one of {TYPES_OF_ARRAYS}, geometry, or an array of one (but geometry), e.g. text[]"
 
 KEYS = {"text", "boolean", "integer", "decimal", "date", "time", "timestamp", "timestamptz", "uuid", "binary"}
 """The types that a column of the key may have."""
@@ -65,6 +67,9 @@ SYSTEM_COLUMNS = {"ctid", "cmin", "cmax", "xmin", "xmax", "tableoid"}
 
 MOST_COLUMNS = 1_599
 """Columns of a dataset: PostgreSQL's tables have 1,600 at most, and a copy of a source has one of its own."""
+
+LONGEST_HEADER = 10_000
+"""Characters of a column's name at the source; no file that is registered has a longer one."""
 
 TOLD = 100
 """How many faults are told at once; to find the nearest name for each of a million unknown ones would take minutes."""
@@ -150,8 +155,43 @@ def _column(value: str) -> str:
     if "\n" in value or "\t" in value:
         raise ValueError("can't hold a tab or a line break; give the column another name, with `from` for the source's")
     if len(value.encode()) > 63:
-        raise ValueError("is longer than the 63 bytes that PostgreSQL keeps of a name; shorten it")
+        raise ValueError(
+            "is longer than the 63 bytes that PostgreSQL keeps of a name; shorten it, with `from` for the source's"
+        )
     return value
+
+
+def _header(value: str) -> str:
+    """A column's name as the source has it, letter by letter: a file's header may hold nearly anything."""
+    if found := re.search("[\0\ud800-\udfff]", value):
+        raise ValueError(f"holds the character U+{ord(found.group()):04X}, which no source's column has; take it out")
+    if not value:
+        raise ValueError("is empty; write the column's name at the source, or leave the field out")
+    return value
+
+
+def published_names(headers: Iterable[str]) -> dict[str, str]:
+    """A name for each column of a source to be published by: its own where it may be, else one like it; each once."""
+    headers = list(headers)
+    names = {header: header for header in headers if _may_be_published(header)}
+    for header in headers:
+        if header not in names:
+            plain = " ".join(_UNWRITABLE.sub(" ", header).split()) or "column"
+            tries = (_cut(plain, f" {n}" if n > 1 else "") for n in count(1))
+            taken = set(names.values())
+            names[header] = next(name for name in tries if name not in taken)
+    return names
+
+
+def _may_be_published(header: str) -> bool:
+    try:
+        return _column(header) == header
+    except ValueError:
+        return False
+
+
+def _cut(name: str, end: str) -> str:
+    return name.encode()[: 63 - len(end)].decode(errors="ignore").rstrip() + end
 
 
 Text = Annotated[str, Field(max_length=20_000), AfterValidator(_text)]
@@ -172,6 +212,7 @@ Licence = Annotated[str, Field(max_length=2_000), AfterValidator(_open(vocabular
 
 SourceName = Annotated[str, AfterValidator(_source)]
 ColumnName = Annotated[str, AfterValidator(_column)]
+Header = Annotated[str, Field(max_length=LONGEST_HEADER), AfterValidator(_header)]
 
 
 class Part(BaseModel):
@@ -250,7 +291,7 @@ class Temporal(Part):
 
 
 class Column(Part):
-    """A column that is published. ``from`` names it at the source where that differs.
+    """A column that is published. ``from`` is its name at the source, letter by letter, where that differs.
 
     ``required``: no row is loaded without a value in it; those of the key always are.
     """
@@ -260,7 +301,7 @@ class Column(Part):
     title: Lines | None = None
     description: Texts | None = None
     srid: Annotated[int, Field(ge=1, le=999_999)] | None = None
-    source_name: ColumnName | None = Field(None, alias="from")
+    source_name: Header | None = Field(None, alias="from")
     required: Annotated[bool | None, AfterValidator(lambda wanted: wanted or None)] = None
 
     @field_validator("srid")
@@ -376,6 +417,11 @@ class Definition(Document):
         counted = Counter(column.source_name or column.name for column in columns)
         if twice := sorted(name for name, times in counted.items() if times > 1):
             raise ValueError(f"makes a store of the columns, where {', '.join(twice)} would stand more than once")
+        if odd := [name for name in counted if not _may_be_published(name)]:
+            raise ValueError(
+                f"makes a store of the columns, where {json.dumps(odd[0][:80], ensure_ascii=False)} can't be a name: at"
+                " most 63 bytes, no tab, no line break; give that column another `from`"
+            )
         if kept := sorted(counted.keys() & SYSTEM_COLUMNS):
             raise ValueError(f"makes a store of the columns, where {', '.join(kept)} is a name of PostgreSQL's own")
         return key
@@ -478,7 +524,7 @@ def _fault(error: ErrorDetails, document: type[Document]) -> Fault:
         nearest = get_close_matches(last, _fields(document, error["loc"][:-1]), n=1)
         return Fault(path, f"is no field here; {f'did you mean {nearest[0]}?' if nearest else 'take it out'}")
     if kind == "literal_error" and last == "type":
-        return Fault(path, f"must be {_TYPES}")
+        return Fault(path, f"must be {document.examples.get(last, _TYPES)}")
     if kind == "literal_error":
         return Fault(path, f"must be one of {context['expected']}".replace("'", "").replace(" or ", ", "))
     if kind == "greater_than_equal":

@@ -99,7 +99,7 @@ def _read(address: str, wanted: Wanted, report: Report) -> None:
     try:
         with snapshot(Relation(address, wanted.relation, wanted.query, wanted.columns)) as source:
             number = len(wanted.columns) or len(source.describe())
-        report.sources.setdefault(wanted.source, f"reads {number} columns")
+        report.sources.setdefault(wanted.source, f"reads {number} column{'' if number == 1 else 's'}")
     except SourceError as error:
         report.sources[wanted.source] = error.code
         report.findings.append(f"Source {wanted.source}: {sentence(error)}")

@@ -24,6 +24,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from chalicelib import codes
 
+from .files import LONGEST_HEADER
+
 LARGEST_ANSWER = 1024 * 1024
 """Bytes of an answer that isn't a file."""
 
@@ -154,7 +156,7 @@ Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Fence = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,149}$")]
 Label = Annotated[str, StringConstraints(max_length=150)]
-Column = Annotated[str, StringConstraints(max_length=63, pattern=r"^[^\x00-\x1f]*$")]
+Column = Annotated[str, StringConstraints(max_length=LONGEST_HEADER, pattern=r"^[^\x00]*$")]
 
 
 class _Answer(BaseModel):
@@ -173,7 +175,7 @@ class _File(_Answer):
 
 class _Details(_Answer):
     sqlstate: Annotated[str, StringConstraints(pattern=r"^[0-9A-Z]{5}$")] | None = None
-    column: Label | None = None
+    column: Column | None = None
     record: Count | None = None
 
 

@@ -30,6 +30,7 @@ MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_
 PIECE = 256 * 1024
 LONGEST_LINE = 16 * 1024 * 1024
 LONGEST_CELL = 4 * 1024 * 1024
+LONGEST_HEADER = 10_000  # characters; no definition can name a longer one
 SHOWN = 100  # characters of a name in a message
 
 
@@ -133,6 +134,8 @@ class Reading:
                 raise FileFault(blank, 1, "the line is empty, where an object is expected.")
             record = _members(line, text.rstrip("\r\n"))
             for name in record.keys() - known:
+                if len(name) > LONGEST_HEADER:
+                    raise FileFault(line, None, _TOO_LONG)
                 known.add(name)
             if len(known) > len(self.columns):
                 self.columns += [name for name in record if name not in set(self.columns)]
@@ -195,6 +198,14 @@ _CSV_FAULTS = {
 }
 
 
+_TOO_LONG = f"a column's name has at most {LONGEST_HEADER:,} characters; is this the header?"
+
+
+def _shown(name: str) -> str:
+    """A name in a message, on one line."""
+    return "'" + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name[:SHOWN]) + "'"
+
+
 def _header(line: int, header: Sequence[Cell]) -> list[str]:
     if not header:
         raise FileFault(line, 1, "there is no header: the first row names the columns.")
@@ -203,8 +214,10 @@ def _header(line: int, header: Sequence[Cell]) -> list[str]:
         name = (cell or "").strip()
         if not name:
             raise FileFault(line, place, "the header is empty: each column needs a name.")
+        if len(name) > LONGEST_HEADER:
+            raise FileFault(line, place, _TOO_LONG)
         if name in names:
-            raise FileFault(line, place, f"the header '{name[:SHOWN]}' stands in column {names[name]} already.")
+            raise FileFault(line, place, f"the header {_shown(name)} stands in column {names[name]} already.")
         names[name] = place
     return list(names)
 
@@ -293,7 +306,7 @@ def _members(line: int, text: str) -> dict[str, Cell]:
         except (ValueError, RecursionError) as error:
             raise FileFault(line, at + 1, _not_taken(error)) from None
         if not name or name in record:
-            said = f"the name '{name[:SHOWN]}' stands there twice." if name else "a name is empty."
+            said = f"the name {_shown(name)} stands there twice." if name else "a name is empty."
             raise FileFault(line, begin + 1, said)
         cell = value if isinstance(value, str) else None if value is None else Raw(text[at:end])
         for part in (name, cell):

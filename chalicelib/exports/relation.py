@@ -6,6 +6,7 @@ import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, takewhile
 from typing import Any, Protocol, override
 
 import psycopg
@@ -66,6 +67,9 @@ set local synchronize_seqscans = off;
 
 SILENCE = 40.0
 """Seconds that a small statement may take: a pool that has no connection left takes it, and says nothing for ever."""
+
+LONGEST_NAME = 63
+"""Bytes that PostgreSQL keeps of a name."""
 
 LOCK_WAIT = "30s"
 """How long a statement waits for somebody's ALTER TABLE."""
@@ -369,17 +373,20 @@ class Source:
 
     def _describe(self) -> list[int]:
         """The type of each column."""
+        for column in self.columns:  # the server would cut a longer name, and find another column
+            if len(column.source.encode()) > LONGEST_NAME:
+                raise self._changed(column)
         names = [f"source.{quoted(column.source)}" for column in self.columns]
-        statement = "select\n" + ",\n".join(names) + f"\nfrom {self._from} as source limit 0"
+        statement = f"select {', '.join(names)} from {self._from} as source limit 0"
         try:
             # With parameters, even none, the server takes one statement only: a query can't end ours and begin its own.
             cursor = self.connection.execute(statement, binary=True)
         except psycopg.errors.UndefinedColumn as error:
-            position = int(error.diag.statement_position or 1)
-            line = statement.count("\n", 0, position - 1)  # one column a line
-            if not 1 <= line <= len(names):
+            begins = accumulate((len(name) + len(", ") for name in names), initial=len("select "))
+            position = int(error.diag.statement_position or 1) - 1
+            if not (found := list(takewhile(lambda begin: begin <= position, begins))) or len(found) > len(names):
                 raise
-            raise self._changed(self.columns[line - 1], "42703") from None
+            raise self._changed(self.columns[len(found) - 1], "42703") from None
         return [column.type_code for column in cursor.description or []]
 
     def describe(self) -> list[tuple[str, str, str]]:

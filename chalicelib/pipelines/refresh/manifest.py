@@ -12,7 +12,16 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from chalicelib.datasets import Fault, Invalid
-from chalicelib.datasets.definition import MOST_COLUMNS, ColumnName, ColumnType, Document, Part, SourceName
+from chalicelib.datasets.definition import (
+    MOST_COLUMNS,
+    TYPES_OF_ARRAYS,
+    ColumnName,
+    ColumnType,
+    Document,
+    Header,
+    Part,
+    SourceName,
+)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 AGE = re.compile(r"([1-9][0-9]{0,5}) (minute|hour|day)s?")
@@ -96,7 +105,7 @@ class Column(Part):
 
     name: Annotated[ColumnName, AfterValidator(_target_column)]
     type: Annotated[ColumnType, AfterValidator(_type)]
-    source_name: ColumnName | None = Field(None, alias="from")
+    source_name: Header | None = Field(None, alias="from")
 
     @property
     def of(self) -> str:
@@ -212,6 +221,7 @@ class Manifest(Document):
     """Everything that a refresh does; see ``parse``."""
 
     examples: ClassVar[Mapping[str, str]] = {
+        "type": f"one of {TYPES_OF_ARRAYS}, or an array of one, e.g. text[]",
         "contracts": "what is refreshed, one entry a target",
         "name": "what the contract is called, e.g. flights",
         "target": 'e.g. {"connection": "mart", "table": "mart.flights"}',

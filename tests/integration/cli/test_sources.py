@@ -1,10 +1,13 @@
 """`leaseway source check`, and `leaseway init` of a file: what an operator is told before anything is published."""
 
+import json
+
 import boto3
 import psycopg
 import pytest
 from moto import mock_aws
 
+from chalicelib.cli import yaml_files
 from chalicelib.datasets import registry
 
 
@@ -129,6 +132,26 @@ def test_a_definition_begins_from_a_file(run, uploaded, tmp_path):
     assert 'source: trees  # csv: encoding utf-8 · delimiter ; · quote " · ' in text
     assert " · decimal , · " in text
     assert '- {name: "Höhe", type: decimal}  # none in 1' in text
+
+
+def test_a_definition_begins_with_a_name_that_may_be_published_whatever_the_header_is(run, bucket, tmp_path):
+    headers = ["Einwohner\r\n2023", "Hauptwohnung " * 10, "a\x85\u2028\ufeffb", "Nr", "\\"]
+    file, begun = tmp_path / "trees.jsonl", tmp_path / "begun.yaml"
+    file.write_text(json.dumps(dict.fromkeys(headers, 1)) + "\n")
+    said = run("source", "upload", "trees", file)
+    assert r"Einwohner\r\n2023  integer" in said
+
+    run("init", "trees", begun, "--without", "\\")
+
+    columns = yaml_files.read(begun).content["columns"]
+    assert [(column.get("from", column["name"]), column["name"]) for column in columns] == [
+        (headers[0], "Einwohner 2023"),
+        (headers[1], ("Hauptwohnung " * 5)[:63].rstrip()),
+        (headers[2], "a \ufeffb"),
+        ("Nr", "Nr"),
+    ]
+    assert r'  # "\\" (integer) was left out' in begun.read_text()
+    assert "from" not in columns[3]
 
 
 def test_a_file_that_is_uploaded_again_is_not_sent_twice(run, uploaded, tmp_path, database):

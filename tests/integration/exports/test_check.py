@@ -21,7 +21,7 @@ def test_a_login_that_only_reads_has_nothing_to_mend(server):
     report = check(server.dsn, [Wanted("t", "open.t", None, A), Wanted("all", "open.t", None)])
 
     assert report.findings == []
-    assert report.sources == {"t": "reads 1 columns", "all": "reads 2 columns"}
+    assert report.sources == {"t": "reads 1 column", "all": "reads 2 columns"}
     assert report.facts["reached"] == f"database {server.name} as {server.name}"
     assert report.facts["version"].startswith("PostgreSQL 1")
     assert report.facts["role"] == "primary"
@@ -109,7 +109,7 @@ def test_a_source_that_cannot_be_read_is_named_and_the_others_are_still_looked_a
     assert said in finding
     assert list(report.sources) == ["before", "x", "after"]
     assert report.sources["x"].startswith("source_")
-    assert report.sources["after"] == "reads 1 columns"
+    assert report.sources["after"] == "reads 1 column"
 
 
 def test_a_reader_of_single_columns_reads_what_is_published(server):

@@ -255,6 +255,27 @@ def test_many_records_go_by_batches_and_none_is_lost(office, upload, monkeypatch
     assert office.db.run("select total from engine.job where pipeline = 'export'") == [{"total": 1000}]
 
 
+def test_a_column_is_published_whatever_its_header_is_and_what_is_not_is_named(office, upload):
+    odd = ["Einwohner\n2023", "é" * 5_000, '\x01"']
+    upload(f'id;"{odd[0]}";{odd[1]};"\x01""";"neu\t"\n1;2;x;y;z\n', encoding="utf-8")
+    office.define(
+        columns=[
+            {"name": "id", "type": "integer"},
+            *({"name": name, "type": "text", "from": header} for name, header in zip("abc", odd, strict=True)),
+        ]
+    )
+    job = office.publish()
+    office.run(2)
+
+    assert office.engine.status(job).result["unpublished"] == ["neu"]
+    assert files(office)["csv"] == b"id,a,b,c\n1,2,x,y\n"
+    upload("id;Einwohner 2023\n1;2\n")
+    job = office.publish()
+    office.run(2)
+    failure = office.engine.status(job)
+    assert (failure.code, failure.details["column"]) == ("source_changed", odd[0])
+
+
 def test_a_column_that_is_not_published_is_named(office, upload):
     upload("id;name;secret\n1;x;y\n")
     job = office.publish()

@@ -38,6 +38,13 @@ def test_the_bar_shows_state_records_bytes_and_what_it_waits_for(terminal: Strin
     assert "PUBLISHED" in terminal.getvalue().removeprefix(drawn)
 
 
+def test_a_header_is_shown_on_one_line_and_not_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show.header("Höhe (m)") == "Höhe (m)"
+    assert show.header("Einwohner\r\n\x1b[2J2023") == r"Einwohner\r\n\x1b[2J2023"
+    assert show.header("x" * 101) == "x" * 100 + "…"
+    assert show.details({"column": "a\nb", "relation": "x" * 200}) == rf"column a\nb, relation {'x' * 200}"
+
+
 def test_a_failure_is_raised_after_the_bar(terminal: StringIO) -> None:
     failure = {"code": "cancelled", "sentence": "Somebody cancelled it.", "details": {}}
 

@@ -5,7 +5,16 @@ from typing import get_args
 import pytest
 
 from chalicelib.datasets import Invalid, vocabularies
-from chalicelib.datasets.definition import TOLD, ColumnType, Definition, dataset_id, differences
+from chalicelib.datasets.definition import (
+    LONGEST_HEADER,
+    TOLD,
+    ColumnType,
+    Definition,
+    dataset_id,
+    differences,
+    published_names,
+)
+from chalicelib.exports import files
 from chalicelib.exports.types import TYPES
 from tests.unit.catalog.flights import DEFINITION, definition
 
@@ -138,6 +147,25 @@ def test_what_is_no_object_is_refused(content):
         ({"title": {"en": "a\uffff", "de": "c"}}, "title.en", "holds the character U+FFFF"),
         ({"title": {"en": "x" * 501, "de": "c"}}, "title.en", "can't have more than 500 characters"),
         ({"columns": [{"name": "a\nb", "type": "text"}]}, "columns[0].name", "can't hold a tab or a line break"),
+        ({"columns": [{"name": "x" * 64, "type": "text"}]}, "columns[0].name", "with `from` for the source's"),
+        (
+            {"columns": [{"name": "a", "type": "text", "from": ""}]},
+            "columns[0].from",
+            "is empty; write the column's name",
+        ),
+        ({"columns": [{"name": "a", "type": "text", "from": "a\0"}]}, "columns[0].from", "holds the character U+0000"),
+        ({"columns": [{"name": "a", "type": "text", "from": "\udc00"}]}, "columns[0].from", "a lone surrogate"),
+        ({"columns": [{"name": "a", "type": "text", "from": "x" * 10_001}]}, "columns[0].from", "10000 characters"),
+        (
+            {"columns": [{"name": "a", "type": "text", "from": "é" * 32}], "key": ["a"]},
+            "key",
+            f'a store of the columns, where "{"é" * 32}" can\'t be a name: at most 63 bytes, no tab, no line break',
+        ),
+        (
+            {"columns": [{"name": "a", "type": "text"}, {"name": "b", "type": "text", "from": "b\n"}], "key": ["a"]},
+            "key",
+            'where "b\\n" can\'t be a name',
+        ),
         ({"source": 5}, "source", "must be a text"),
         ({"min_records": -1}, "min_records", "can't be less than 0"),
         ({"min_records": True}, "min_records", "must be a whole number, the fewest records that may be published"),
@@ -310,6 +338,48 @@ def test_a_number_or_a_truth_where_a_text_belongs_wants_quotes():
         "identifiers[0]": "must be a text, and this is 2013; put it in quotes",
         "identifiers[1]": "must be a text, and this is true; put it in quotes",
     }
+
+
+@pytest.mark.parametrize(
+    "header", ["x" * LONGEST_HEADER, "Einwohner\r\n2023", "\ta\x01", " a ", "\x85\ufffe", '"', "🌳" * 100]
+)
+def test_from_is_any_header_of_a_source_letter_by_letter(header):
+    told = definition(columns=[{"name": "a", "type": "text", "from": header}])
+
+    assert told.columns[0].source_name == header
+    assert Definition.parse(json.loads(told.canonical)).etag == told.etag
+
+
+def test_no_file_has_a_longer_header_than_from_can_name():
+    assert LONGEST_HEADER == files.LONGEST_HEADER
+
+
+def test_each_header_gets_a_name_that_may_be_published_its_own_where_it_can():
+    long = "Einwohnerinnen und Einwohner am Ort der Hauptwohnung (Österreich) "
+    headers = [
+        "Einwohner 2023",
+        "Einwohner\n2023",
+        "Einwohner\t\r\n2023",
+        f"{long}1",
+        f"{long}2",
+        "ä" * 40,
+        " a ",
+        "\x01",
+    ]
+
+    names = published_names(headers)
+
+    assert names == {
+        "Einwohner 2023": "Einwohner 2023",
+        "Einwohner\n2023": "Einwohner 2023 2",
+        "Einwohner\t\r\n2023": "Einwohner 2023 3",
+        f"{long}1": "Einwohnerinnen und Einwohner am Ort der Hauptwohnung (Österrei",
+        f"{long}2": "Einwohnerinnen und Einwohner am Ort der Hauptwohnung (Österr 2",
+        "ä" * 40: "ä" * 31,
+        " a ": "a",
+        "\x01": "column",
+    }
+    assert definition(columns=[{"name": name, "type": "text"} for name in names.values()])
 
 
 @pytest.mark.parametrize("name", ["flights", "0", "a" * 63, "nyc-2013-"])

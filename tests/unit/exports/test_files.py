@@ -391,6 +391,8 @@ def test_any_column_may_be_declared_as_text_and_whole_numbers_as_decimal():
         ("\ufeffa;b\n1;2\n", {"encoding": "windows-1252"}, 1, 1),
         (codecs.BOM_UTF16_LE + "a;b\n1;2\n".encode("utf-16-le"), {"encoding": "utf-16-be"}, 1, 1),
         ("a;b;a\n1;2;3\n", {}, 1, 3),
+        (f"a;{'x' * 10_001}\n1;2\n", {}, 1, 2),
+        (f'{{"a": 1}}\n{{"{"x" * 10_001}": 1}}\n', {"format": "jsonl"}, 2, None),
         ("x\na;b; b \n1;2;3\n", {}, 2, 3),
         ("a;b\n1;x\0y\n", {}, 2, 4),
         ('a;b\n1;"x\n', {}, 2, None),
@@ -526,3 +528,5 @@ def test_a_header_of_very_many_names_is_read_at_once_and_a_doubled_one_is_told_i
     assert list(records(",".join(names) + "\n" + "," * 59_999)[0]) == names
     with pytest.raises(FileFault, match=f"ine 1, column 2: the header '{'x' * 100}' stands in column 1 already"):
         records("x" * 1000 + "," + "x" * 1000)
+    with pytest.raises(FileFault, match=r"the header 'a\\x0ab' stands in column 1 already"):
+        records('"a\nb","a\nb"\n')

@@ -69,7 +69,17 @@ def test_what_differs_has_another_hash():
         ({"key": ["facts"]}, "contracts[0].key", "json and arrays can't be compared; take another column"),
         ({"key": ["names"]}, "contracts[0].key", "can't hold names"),
         ({"columns": [{"name": "id", "type": "geometry"}]}, "contracts[0].columns[0].type", "leave the column out"),
-        ({"columns": [{"name": "id", "type": "geometry[]"}]}, "contracts[0].columns[0].type", "must be one of text"),
+        (
+            {"columns": [{"name": "id", "type": "geometry[]"}]},
+            "contracts[0].columns[0].type",
+            "one of text, boolean, integer, decimal, double, date, time, timestamp, timestamptz, interval, uuid, json,"
+            " binary, or an array of one, e.g. text[]",
+        ),
+        (
+            {"columns": [{"name": "id"}]},
+            "contracts[0].columns[0].type",
+            "json, binary, or an array of one, e.g. text[]",
+        ),
         ({"columns": [{"name": "id", "type": "integer"}] * 2}, "contracts[0].columns", "id more than once"),
         ({"columns": [{"name": "leaseway_row", "type": "text"}]}, "contracts[0].columns[0].name", "another name"),
         ({"columns": [{"name": "leaseway_key", "type": "text"}]}, "contracts[0].columns[0].name", "another name"),
