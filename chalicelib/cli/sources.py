@@ -424,7 +424,7 @@ def dialect_facts(dialect: dict[str, Any]) -> list[tuple[str, str]]:
 def _show_file(file: Path, described: dict[str, Any]) -> None:
     show.facts(
         [
-            ("file", f"{file.name}, {show.amount(described['records'])} records, {show.size(described['bytes'])}"),
+            ("file", f"{file.name}, {show.many(described['records'], 'record')}, {show.size(described['bytes'])}"),
             *dialect_facts(described["dialect"]),
             ("sha256", described["sha256"]),
         ]
@@ -463,7 +463,7 @@ def _what(source: dict[str, Any]) -> str:
 
 
 def _file(file: dict[str, Any]) -> str:
-    return f"{file['dialect']['format']}, {show.amount(file['records'])} records, {show.size(file['bytes'])}"
+    return f"{file['dialect']['format']}, {show.many(file['records'], 'record')}, {show.size(file['bytes'])}"
 
 
 COMMANDS = (connection, source)

@@ -52,6 +52,8 @@ def look(path: Path, declared: Mapping[str, Any]) -> Seen:
     """Read a file by what is declared of its dialect, and find the rest; FileFault or Undecided."""
     size, digest = _measured(path)
     dialect = replace(Dialect(), **declared)
+    if dialect.delimiter == dialect.quote and {"delimiter", "quote"} <= declared.keys():
+        raise Undecided("Its delimiter and its quote can't be the same: declare another --delimiter or --quote.")
     if "format" not in declared and path.suffix.lower() in (".jsonl", ".ndjson"):
         dialect = replace(dialect, format="jsonl")
     if "encoding" not in declared:
@@ -217,10 +219,10 @@ def _laid_out(path: Path, dialect: Dialect, declared: Mapping[str, Any]) -> Dial
     if "skip" not in declared:
         rows = _rows(lines, dialect)
         dialect = replace(dialect, skip=_rows_above_the_header(rows, 1 if excel else 0))
-        if dialect.skip and "delimiter" not in declared and all(_is_prose(row) for row in rows[dialect.skip :]):
+        if dialect.skip and "delimiter" not in declared and _may_be_a_single_column(rows[dialect.skip :]):
             raise Undecided(
-                f"It may be a single column, for a blank follows each {dialect.delimiter!r}: declare"
-                f" --skip {dialect.skip} if there are titles above the header, else a --delimiter that isn't in it."
+                f"It may be titles above columns, or a single column with {dialect.delimiter!r} in it: declare"
+                f" --skip {dialect.skip}, or else another --delimiter."
             )
     return dialect
 
@@ -229,8 +231,11 @@ _EXCELS_OWN = re.compile(r'"?sep=([^\r\n"])"?[;,\t]*\r?\n?', re.IGNORECASE)
 """A first line by which Excel is told the delimiter."""
 
 
-def _is_prose(row: list[str | None]) -> bool:
-    return all(cell and cell.startswith(" ") for cell in row[1:])
+def _may_be_a_single_column(rows: list[list[str | None]]) -> bool:
+    """Whether the header below titles is a number cut in two (1,5), or all rows are prose: a blank after each comma."""
+    return all(cell and cell.strip().isdecimal() for cell in rows[0]) or all(
+        cell and cell.startswith(" ") for row in rows for cell in row[1:]
+    )
 
 
 def _single_quoted(lines: list[str], dialect: Dialect, declared: Mapping[str, Any]) -> bool:
@@ -242,6 +247,8 @@ def _single_quoted(lines: list[str], dialect: Dialect, declared: Mapping[str, An
     dialect = replace(dialect, quote="'")
     if "delimiter" not in declared:
         dialect = replace(dialect, delimiter=_delimiter(lines, dialect))
+    if dialect.delimiter == "'":
+        return False
     strict = len(_rows(lines, dialect, strict=True))
     return begins >= strict > 0 and strict >= len(_rows(lines, dialect)) - 1  # the last one may be cut
 
@@ -259,13 +266,15 @@ def _delimiter(lines: list[str], dialect: Dialect) -> str:
     """The one that gives most rows the same number of cells, and more than one."""
     scores: dict[str, tuple[float, int]] = {}
     for delimiter in DELIMITERS:
+        if delimiter == dialect.quote:
+            continue
         rows = _rows(lines, replace(dialect, delimiter=delimiter))[dialect.skip :]
         widths = Counter(len(row) for row in rows if row)
-        width, number = widths.most_common(1)[0] if widths else (1, 0)
+        width, number = _usual(widths)
         if width > 1:
             scores[delimiter] = (number / widths.total(), width)
     if not scores:
-        return Dialect.delimiter  # a single column
+        return Dialect.delimiter if dialect.quote != Dialect.delimiter else ";"  # a single column
     ranked = sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
     if len(ranked) > 1 and scores[ranked[0]] == scores[ranked[1]]:
         named = " and ".join(repr(delimiter) for delimiter in ranked[:2])
@@ -273,10 +282,15 @@ def _delimiter(lines: list[str], dialect: Dialect) -> str:
     return ranked[0]
 
 
+def _usual(widths: Counter[int]) -> tuple[int, int]:
+    """How many cells most rows have, and how many rows that are: of two widths the larger, for titles have one cell."""
+    return max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+
+
 def _rows_above_the_header(rows: list[list[str | None]], known: int) -> int:
     """Titles: rows of another width, without a filled cell, or with one among three or more; ``known`` are some."""
     widths = Counter(len(row) for row in rows if row)
-    width = widths.most_common(1)[0][0] if widths else 1
+    width, _ = _usual(widths)
     if width == 1:
         return known
     for above, row in enumerate(rows[known:50], known):

@@ -113,11 +113,14 @@ class Reading:
             elif not dialect.quote:
                 cells = [cell or None for cell in cells]
             if blank:
-                raise FileFault(blank, 1, f"the line is empty, where a record has {width} cells.")
+                raise FileFault(blank, 1, f"the line is empty, where a record has {width} cells; take it out.")
             if len(cells) != width:
                 place = min(len(cells), width) + 1
                 s = "" if len(cells) == 1 else "s"
-                raise FileFault(line, place, f"the record has {len(cells)} cell{s}, the header {width}.")
+                said = f"the record has {len(cells)} cell{s}, the header {width}."
+                raise FileFault(
+                    line, place, f"{said} Quote a cell that holds the delimiter, take out what is no record."
+                )
             if null and null in cells:
                 cells = _without_nulls(cells, dialect, "".join(text))
             text.clear()
@@ -213,7 +216,9 @@ def _header(line: int, header: Sequence[Cell]) -> list[str]:
     for place, cell in enumerate(header, 1):
         name = (cell or "").strip()
         if not name:
-            raise FileFault(line, place, "the header is empty: each column needs a name.")
+            raise FileFault(
+                line, place, "the header is empty: each column needs a name, and a row of titles is one to skip."
+            )
         if len(name) > LONGEST_HEADER:
             raise FileFault(line, place, _TOO_LONG)
         if name in names:
@@ -351,7 +356,7 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
         if "\0" in text:
             seen = text[: text.index("\0")]
             line, column = number + seen.count("\n") + 1, len(seen) - seen.rfind("\n")
-            raise FileFault(line, column, "a NUL, which PostgreSQL's text can't hold.")
+            raise FileFault(line, column, "a NUL, which PostgreSQL's text can't hold; is this the file's encoding?")
         *lines, rest = text.split("\n")
         for line_text in lines:
             number += 1

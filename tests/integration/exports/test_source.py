@@ -94,18 +94,18 @@ def test_a_column_with_line_breaks_in_its_name_is_read_and_missing_it_is_named(s
     source.run('create table open.t ("a\n\nb" int, "\tc " text)')
     columns = [Column("a", "integer", "a\n\nb"), Column("c", "text", "\tc ")]
 
-    assert files_of(Relation(source.dsn, "open.t", None, columns), tmp_path / "read")[1]["csv"] == b"a,c\n"
     for at, missing in enumerate([Column("x", "text", "a\nb"), Column("x", "text", "c")]):
         error = refusal(Relation(source.dsn, "open.t", None, [*columns[:at], missing, *columns[at:]]), tmp_path)
         assert (error.code, error.details["column"]) == ("source_changed", missing.source)
+    assert files_of(Relation(source.dsn, "open.t", None, columns), tmp_path)[1]["csv"] == b"a,c\n"
 
 
 def test_a_name_that_the_server_would_cut_is_no_column(source, tmp_path):
     source.run(f'create table open.t ("{"x" * 63}" int)')
 
-    assert files_of(Relation(source.dsn, "open.t", None, [Column("a", "integer", "x" * 63)]), tmp_path / "read")
     error = refusal(Relation(source.dsn, "open.t", None, [Column("a", "integer", "x" * 64)]), tmp_path)
     assert (error.code, error.details["column"]) == ("source_changed", "x" * 64)
+    assert files_of(Relation(source.dsn, "open.t", None, [Column("a", "integer", "x" * 63)]), tmp_path)
 
 
 def test_a_column_nobody_asked_for_is_named_and_not_published(source, tmp_path):

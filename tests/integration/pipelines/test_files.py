@@ -154,7 +154,7 @@ def test_what_is_not_as_it_was_is_said(office, upload):
 @pytest.mark.parametrize(
     ("content", "options", "said"),
     [
-        ("a;b\n1;2\n3;x;4\n", (), "trees.csv: Line 3, column 3: the record has 3 cells, the header 2."),
+        ("a;b\n1;2\n3;x;4\n", (), "trees.csv: Line 3, column 3: the record has 3 cells, the header 2. Quote a"),
         ("a;;c\n1;2;3\n", (), "trees.csv: Line 1, column 2: the header is empty"),
         ("a;b;a\n1;2;3\n", (), "trees.csv: Line 1, column 3: the header 'a' stands in column 1 already."),
         (

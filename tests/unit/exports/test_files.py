@@ -174,6 +174,24 @@ def test_two_delimiters_that_fit_alike_are_for_the_operator_to_tell(file):
     assert look(file("a;b,c\n1;2,3\n"), {"delimiter": ";"}).columns[1].name == "b,c"
 
 
+@pytest.mark.parametrize(
+    ("content", "declared", "names"),
+    [
+        ("a,'x'\n1,'2'\n", {"quote": ";"}, ["a", "'x'"]),
+        ("a;x\n1;2\n", {"quote": ","}, ["a", "x"]),
+        ("a x\n1 2\n", {"quote": ","}, ["a x"]),
+        ("a,'x'_\n1,'2'_\n", {"delimiter": "'"}, ["a,", "x", "_"]),
+    ],
+)
+def test_what_is_declared_as_the_one_is_not_found_as_the_other(file, content, declared, names):
+    assert [column.name for column in look(file(content), declared).columns] == names
+
+
+def test_delimiter_and_quote_differ(file):
+    with pytest.raises(Undecided, match="can't be the same: declare another --delimiter or --quote"):
+        look(file("a;b\n1;2\n"), {"delimiter": ";", "quote": ";"})
+
+
 def test_a_single_column_needs_no_delimiter(file):
     assert types(look(file("name\nx\ny z\n"), {})) == {"name": "text"}
 
@@ -204,6 +222,7 @@ def test_titles_above_the_header_are_skipped_and_counted(file):
         ("Titel;;;\n;;;\na;b;c;d\n1;2;3;4\n", {"skip": 2}, ["a", "b", "c", "d"], "1"),
         ("a,b;c\n" + '"1\n,\n,\n,";2\n' * 9, {}, ["a,b", "c"], "1\n,\n,\n,"),
         (f'a;b\n"{"x" * 200_000}";2\n', {}, ["a", "b"], "x" * 200_000),
+        ("Titel\nStand: Mai\na;b\n1;2\n", {"skip": 2}, ["a", "b"], "1"),
         ("sep=;\na;b\n1;2\n", {"skip": 1}, ["a", "b"], "1"),
         ('"sep=|"\r\na|b;c\r\n1|2;3\r\n', {"skip": 1, "delimiter": "|"}, ["a", "b;c"], "1"),
         ("sep=;\nname\nx, y\n", {"skip": 1}, ["name"], "x, y"),
@@ -227,12 +246,13 @@ def test_rows_to_skip_are_declared_as_rows_too_and_lines_are_counted_on(file):
 
 
 def test_a_single_column_of_prose_is_not_a_title_above_two_columns(file):
+    for content in ("name\nMüller, Hans\nMeier, Eva\n", "Wert\n1,5\n2,5\n", "Wert\n1;5\n2;5\n"):
+        with pytest.raises(Undecided, match=r"single column .* --skip 1, or else another --delimiter"):
+            look(file(content), {})
     path = file("name\nMüller, Hans\nMeier, Eva\n")
-
-    with pytest.raises(Undecided, match=r"--skip 1 .* --delimiter"):
-        look(path, {})
     assert types(look(path, {"delimiter": ";"})) == {"name": "text"}
     assert types(look(path, {"skip": 1})) == {"Müller": "text", "Hans": "text"}
+    assert types(look(file("Titel\nLand;2020\nA;1\n"), {})) == {"Land": "text", "2020": "integer"}
     assert types(look(file("name, first\nMüller, Hans\n"), {})) == {"name": "text", "first": "text"}
 
 
