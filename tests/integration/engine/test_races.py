@@ -8,10 +8,11 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from chalicelib.db import Database
-from chalicelib.engine import Cadence, Cancelled, Idempotency, LeaseLost, Outcome
+from chalicelib.engine import Cadence, Cancelled, Engine, Idempotency, LeaseLost, Outcome
 from chalicelib.engine.lease import sql
+from tests import toy
 from tests.integration.engine.test_leases import STALE_WRITES
-from tests.toy import Parcel, take, work
+from tests.toy import Parcel, kinds, take, work
 
 
 @pytest.fixture
@@ -157,6 +158,22 @@ def test_the_end_of_a_pause_waits_for_who_is_changing_a_job_it_moves(engine, clo
         ended = meanwhile(lambda: engine.resume("delivery"))
     assert ended.result() is True
     assert (engine.job(job).deadline_at - before).total_seconds() == 3600
+
+
+def test_a_claim_that_is_older_than_the_pause_and_committed_at_its_end_keeps_its_bounds(
+    engine, clock, settings, queues, other, job, meanwhile
+):
+    """It has seen no pause, and the pause's end doesn't see it yet."""
+    with other.transaction():
+        theirs = Engine(other, toy.PIPELINES, settings, queues)
+        take(theirs, job)
+        claimed = theirs.job(job)
+        engine.pause("delivery")
+        clock.advance("1 h")
+        ended = meanwhile(lambda: engine.resume("delivery"))
+    assert ended.result() is True
+    assert engine.job(job) == claimed
+    assert kinds(engine, job) == ["accepted", "claimed"]
 
 
 def test_two_operators_who_requeue_one_failure_make_one_job(engine, other, job, meanwhile):

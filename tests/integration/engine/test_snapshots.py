@@ -51,3 +51,49 @@ def test_T13_a_snapshot_of_another_database_keeps_nothing_of_ours(engine: Engine
         elsewhere.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         elsewhere.execute("select count(*) from pg_class")
         assert engine.oldest_snapshot() == 0
+
+
+SLOW_TO_ANALYZE = """
+create schema slow;
+create function slow.waits(n int) returns int immutable language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock_shared(7);
+    return n;
+end $$;
+create table slow.t (n int) with (autovacuum_analyze_threshold = 0, autovacuum_analyze_scale_factor = 0);
+create index on slow.t (slow.waits(n));
+"""
+AUTOVACUUM = """
+select pid
+  from pg_stat_activity
+ where backend_type = 'autovacuum worker'
+   and datname = current_database()
+   and backend_xmin is not null
+   and wait_event = 'advisory'
+"""
+
+
+@pytest.fixture
+def autovacuum(admin_database_dsn):
+    """An autovacuum that has looked at a table, and gets no further."""
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute(SLOW_TO_ANALYZE)
+        admin.execute("select pg_advisory_lock(7)")
+        admin.execute("insert into slow.t values (1)")
+        admin.execute("alter system set autovacuum = on")
+        admin.execute("alter system set autovacuum_naptime = '1 s'")
+        admin.execute("select pg_reload_conf()")
+        try:
+            while not (found := admin.execute(AUTOVACUUM).fetchall()):
+                pass
+            yield found
+        finally:
+            admin.execute("alter system reset autovacuum")
+            admin.execute("alter system reset autovacuum_naptime")
+            admin.execute("select pg_reload_conf()")
+            admin.execute("select pg_advisory_unlock(7)")
+            admin.execute("drop schema slow cascade")
+
+
+def test_T13_an_autovacuum_is_none_that_somebody_left_open(engine: Engine, autovacuum):
+    assert engine.oldest_snapshot() == 0
