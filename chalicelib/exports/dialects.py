@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .files import DATE_PARTS, MARKS, PIECE, Dialect, FileFault, Raw, Reading, csv_reader, decoded
+from .files import DATE_PARTS, LONGEST_LINE, MARKS, PIECE, Dialect, FileFault, Raw, Reading, csv_reader, decoded
 
 SAMPLE = 1024 * 1024
 """Characters by which delimiter, quote and rows to skip are found."""
@@ -118,7 +118,7 @@ def _encoding(path: Path) -> str:
     good = broken = 0
     high: list[bytes] = []
     with path.open("rb") as file:
-        for line in file:
+        while line := file.readline(LONGEST_LINE):
             if not line.isascii():
                 text = line.decode("utf-8", "surrogateescape")
                 bad = len(_ESCAPED.findall(text))
@@ -231,9 +231,12 @@ _EXCELS_OWN = re.compile(r'"?sep=([^\r\n"])"?[;,\t]*\r?\n?', re.IGNORECASE)
 """A first line by which Excel is told the delimiter."""
 
 
+_NUMBER = re.compile(r"\s*[-+]?[0-9][0-9.']*\s*")
+
+
 def _may_be_a_single_column(rows: list[list[str | None]]) -> bool:
     """Whether the header below titles is a number cut in two (1,5), or all rows are prose: a blank after each comma."""
-    return all(cell and cell.strip().isdecimal() for cell in rows[0]) or all(
+    return all(cell and _NUMBER.fullmatch(cell) for cell in rows[0]) or all(
         cell and cell.startswith(" ") for row in rows for cell in row[1:]
     )
 

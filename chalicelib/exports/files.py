@@ -94,12 +94,11 @@ class Reading:
     def _csv(self) -> Iterator[tuple[int, Record]]:
         dialect = self._dialect
         text: list[str] = []  # of the row; kept where it may be asked what was quoted
+        above = _skipped(self._lines, dialect)
         lines = _kept(self._lines, text) if dialect.null and dialect.quote else self._lines
         reader = csv_reader(lines, dialect, strict=True)
-        rows = _rows(reader)
-        for _ in islice(rows, dialect.skip):
-            pass
-        line, header = next(rows, (reader.line_num + 1, []))
+        rows = _rows(reader, above)
+        line, header = next(rows, (above + 1, []))
         text.clear()
         self.columns = _header(line, header)
         width, null = len(self.columns), dialect.null
@@ -179,10 +178,25 @@ def _without_nulls(cells: list[Cell], dialect: Dialect, text: str) -> list[Cell]
     return found
 
 
-def _rows(reader: Any) -> Iterator[tuple[int, list[Cell]]]:
-    """Each row with its first line."""
+def _skipped(lines: Iterator[str], dialect: Dialect) -> int:
+    """Take the rows above the header, and say how many lines they are.
+
+    Titles are written by hand: what follows a quote is forgiven ("Trees" of 2024), unless it makes a row of many lines.
+    """
+    text: list[str] = []
+    reader = csv_reader(_kept(lines, text), dialect, strict=False)
+    for line, _ in islice(_rows(reader), dialect.skip):
+        if len(text) > 1:
+            for _ in _rows(csv_reader(text, dialect, strict=True), line - 1):
+                pass
+        text.clear()
+    return int(reader.line_num)
+
+
+def _rows(reader: Any, above: int = 0) -> Iterator[tuple[int, list[Cell]]]:
+    """Each row with its first line, where so many stand above them."""
     while True:
-        line = reader.line_num + 1
+        line = above + reader.line_num + 1
         try:
             row = next(reader, None)
         except csv.Error as error:
@@ -362,7 +376,9 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
             number += 1
             yield line_text + "\n"
         if len(rest) > LONGEST_LINE:
-            raise FileFault(number + 1, None, "the line is longer than 16 MiB; is this the file's encoding?")
+            raise FileFault(
+                number + 1, None, "the line is longer than 16 MiB; is this the file's encoding, and LF its lines' end?"
+            )
     if rest:
         yield rest
 

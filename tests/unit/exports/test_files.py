@@ -245,8 +245,31 @@ def test_rows_to_skip_are_declared_as_rows_too_and_lines_are_counted_on(file):
         look(path, {"skip": 2})
 
 
+@pytest.mark.parametrize(
+    ("title", "said"),
+    [
+        ('"Bäume" von 2024', None),
+        ('"Bäume"" von 2024"', None),
+        ('"Bäume', "Line 1: a quoted cell begins here and never ends"),
+        ('Mai;\n"Bäume', "Line 2: a quoted cell begins here and never ends"),
+    ],
+)
+def test_a_title_is_skipped_however_it_is_quoted_unless_it_would_take_lines_with_it(file, title, said):
+    path = file(f"{title}\na;b\n1;x\n2;y\n")
+
+    if said:
+        with pytest.raises(FileFault, match=said):
+            look(path, {"skip": 1 + title.count("\n"), "delimiter": ";"})
+    else:
+        assert look(path, {}).dialect.skip == 1
+        with pytest.raises(FileFault, match="Line 5, column 3"):
+            look(file(f"{title}\na;b\n1;x\n2;y\n3;4;5\n"), {})
+    with pytest.raises(FileFault, match="Line 1: something follows"):
+        look(file('"Bäume\na;b\n1;"x"\n2;y\n'), {"skip": 1, "delimiter": ";"})
+
+
 def test_a_single_column_of_prose_is_not_a_title_above_two_columns(file):
-    for content in ("name\nMüller, Hans\nMeier, Eva\n", "Wert\n1,5\n2,5\n", "Wert\n1;5\n2;5\n"):
+    for content in ("name\nMüller, Hans\nMeier, Eva\n", "Wert\n-1,5\n2,5\n", "Wert\n1.000;5\n2;5\n"):
         with pytest.raises(Undecided, match=r"single column .* --skip 1, or else another --delimiter"):
             look(file(content), {})
     path = file("name\nMüller, Hans\nMeier, Eva\n")
