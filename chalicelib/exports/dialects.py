@@ -52,8 +52,6 @@ def look(path: Path, declared: Mapping[str, Any]) -> Seen:
     """Read a file by what is declared of its dialect, and find the rest; FileFault or Undecided."""
     size, digest = _measured(path)
     dialect = replace(Dialect(), **declared)
-    if dialect.delimiter == dialect.quote and {"delimiter", "quote"} <= declared.keys():
-        raise Undecided("Its delimiter and its quote can't be the same: declare another --delimiter or --quote.")
     if "format" not in declared and path.suffix.lower() in (".jsonl", ".ndjson"):
         dialect = replace(dialect, format="jsonl")
     if "encoding" not in declared:
@@ -209,9 +207,11 @@ def _laid_out(path: Path, dialect: Dialect, declared: Mapping[str, Any]) -> Dial
         size += len(line)
         if size > SAMPLE:
             break
-    excel = _EXCELS_OWN.fullmatch(lines[0]) if lines else None
+    excel = _EXCELS.fullmatch(lines[0]) if lines else None
     if excel and "delimiter" not in declared:
         dialect, declared = replace(dialect, delimiter=excel[1]), {**declared, "delimiter": excel[1]}
+    if "delimiter" in declared and dialect.delimiter == dialect.quote:
+        raise Undecided("Its delimiter and its quote can't be the same: declare another --delimiter or --quote.")
     if "quote" not in declared and _single_quoted(lines, dialect, declared):
         dialect = replace(dialect, quote="'")
     if "delimiter" not in declared:
@@ -219,7 +219,7 @@ def _laid_out(path: Path, dialect: Dialect, declared: Mapping[str, Any]) -> Dial
     if "skip" not in declared:
         rows = _rows(lines, dialect)
         dialect = replace(dialect, skip=_rows_above_the_header(rows, 1 if excel else 0))
-        if dialect.skip and "delimiter" not in declared and _may_be_a_single_column(rows[dialect.skip :]):
+        if dialect.skip and "delimiter" not in declared and _may_be_a_single_column(rows, dialect):
             raise Undecided(
                 f"It may be titles above columns, or a single column with {dialect.delimiter!r} in it: declare"
                 f" --skip {dialect.skip}, or else another --delimiter."
@@ -227,18 +227,19 @@ def _laid_out(path: Path, dialect: Dialect, declared: Mapping[str, Any]) -> Dial
     return dialect
 
 
-_EXCELS_OWN = re.compile(r'"?sep=([^\r\n"])"?[;,\t]*\r?\n?', re.IGNORECASE)
+_EXCELS = re.compile(r'"?sep=([^\r\n"])"?[;,\t]*\r?\n?', re.IGNORECASE)
 """A first line by which Excel is told the delimiter."""
-
 
 _NUMBER = re.compile(r"\s*[-+]?[0-9][0-9.']*\s*")
 
 
-def _may_be_a_single_column(rows: list[list[str | None]]) -> bool:
-    """Whether the header below titles is a number cut in two (1,5), or all rows are prose: a blank after each comma."""
-    return all(cell and _NUMBER.fullmatch(cell) for cell in rows[0]) or all(
-        cell and cell.startswith(" ") for row in rows for cell in row[1:]
-    )
+def _may_be_a_single_column(rows: list[list[str | None]], dialect: Dialect) -> bool:
+    """Whether the titles may be a header and what follows its values: nothing tells for sure, so who knows is asked."""
+    titles, (header, *records) = rows[: dialect.skip], rows[dialect.skip :]
+    a_word = dialect.delimiter == "," and len(titles) == 1 and titles[0] and " " not in str(titles[0][0])
+    a_number = all(cell and _NUMBER.fullmatch(cell) for cell in header)  # 1,5
+    prose = all(cell and cell.startswith(" ") for row in (header, *records) for cell in row[1:])  # Doe, Jane
+    return bool(a_word or a_number or prose or not any(records))
 
 
 def _single_quoted(lines: list[str], dialect: Dialect, declared: Mapping[str, Any]) -> bool:

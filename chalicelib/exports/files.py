@@ -133,7 +133,7 @@ class Reading:
                 blank = blank or line
                 continue
             if blank:
-                raise FileFault(blank, 1, "the line is empty, where an object is expected.")
+                raise FileFault(blank, 1, "the line is empty, where an object is expected; take it out.")
             record = _members(line, text.rstrip("\r\n"))
             for name in record.keys() - known:
                 if len(name) > LONGEST_HEADER:

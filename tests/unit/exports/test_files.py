@@ -190,6 +190,8 @@ def test_what_is_declared_as_the_one_is_not_found_as_the_other(file, content, de
 def test_delimiter_and_quote_differ(file):
     with pytest.raises(Undecided, match="can't be the same: declare another --delimiter or --quote"):
         look(file("a;b\n1;2\n"), {"delimiter": ";", "quote": ";"})
+    with pytest.raises(Undecided, match="can't be the same"):
+        look(file("sep=;\na;b\n1;2\n"), {"quote": ";"})
 
 
 def test_a_single_column_needs_no_delimiter(file):
@@ -222,6 +224,9 @@ def test_titles_above_the_header_are_skipped_and_counted(file):
         ("Titel;;;\n;;;\na;b;c;d\n1;2;3;4\n", {"skip": 2}, ["a", "b", "c", "d"], "1"),
         ("a,b;c\n" + '"1\n,\n,\n,";2\n' * 9, {}, ["a,b", "c"], "1\n,\n,\n,"),
         (f'a;b\n"{"x" * 200_000}";2\n', {}, ["a", "b"], "x" * 200_000),
+        ("\na;b\n1;2\n", {"skip": 1}, ["a", "b"], "1"),
+        ("\na,b\n1,2\n", {"skip": 1, "delimiter": ","}, ["a", "b"], "1"),
+        ("Trees of 2024\na,b\n1,2\n", {"skip": 1, "delimiter": ","}, ["a", "b"], "1"),
         ("Titel\nStand: Mai\na;b\n1;2\n", {"skip": 2}, ["a", "b"], "1"),
         ("sep=;\na;b\n1;2\n", {"skip": 1}, ["a", "b"], "1"),
         ('"sep=|"\r\na|b;c\r\n1|2;3\r\n', {"skip": 1, "delimiter": "|"}, ["a", "b;c"], "1"),
@@ -268,8 +273,11 @@ def test_a_title_is_skipped_however_it_is_quoted_unless_it_would_take_lines_with
         look(file('"Bäume\na;b\n1;"x"\n2;y\n'), {"skip": 1, "delimiter": ";"})
 
 
+SHORT = ("name\nMüller;Hans\n", "name\nMüller,Hans\nMeier,Eva\n")
+
+
 def test_a_single_column_of_prose_is_not_a_title_above_two_columns(file):
-    for content in ("name\nMüller, Hans\nMeier, Eva\n", "Wert\n-1,5\n2,5\n", "Wert\n1.000;5\n2;5\n"):
+    for content in ("name\nMüller, Hans\nMeier, Eva\n", "Wert\n-1,5\n2,5\n", "Wert\n1.000;5\n2;5\n", *SHORT):
         with pytest.raises(Undecided, match=r"single column .* --skip 1, or else another --delimiter"):
             look(file(content), {})
     path = file("name\nMüller, Hans\nMeier, Eva\n")
