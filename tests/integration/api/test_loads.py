@@ -248,10 +248,13 @@ def test_three_megabytes_of_what_json_doubles_stay_below_what_lambda_takes(load,
 
 
 def test_a_name_is_not_told_at_length(load):
-    refused = problem(
-        load(b'"' + b'""' * 1_000_000 + b'",year\n1,1\n', media_type="text/csv"), 422, "unknown_column", '"' * 100
-    )
+    def of(quotes):
+        return b'"' + b'""' * quotes + b'",year\n1,1\n'
+
+    refused = problem(load(of(10_000), media_type="text/csv"), 422, "unknown_column", '"' * 100)
     assert len(json.dumps(refused)) < 1000
+    refused = problem(load(of(1_000_000), media_type="text/csv"), 422, "unreadable_rows")
+    assert refused["detail"].startswith("Line 1, column 1: a column's name has at most 10,000 characters")
 
 
 def test_a_load_needs_a_key_and_a_dataset_that_takes_it(database, load):
