@@ -332,7 +332,7 @@ def serving() -> Iterator[DataService]:
     service = DataService()
     server = Server(("127.0.0.1", 0), type("Bound", (Handler,), {"service": service}))
     service.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.001}, daemon=True)
     thread.start()
     try:
         yield service

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,16 +25,22 @@ def keeps_a_session(text):
     return [part for part in parts if FORBIDDEN.search(part)]
 
 
-def strings(tree):
+@cache
+def parsed():
+    """The nodes of each file of the code: walking through a tree takes longer than what is asked of its nodes."""
+    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in CODE.rglob("*.py")}
+
+
+def strings(nodes):
     """What stands in quotes, but for docstrings."""
     documentation = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
@@ -54,8 +61,8 @@ def test_T25_no_statement_keeps_anything_in_its_session():
     texts = {path: path.read_text() for path in CODE.rglob("*.sql") if path.parent.name == "sql"}
     assert len(texts) > 50
     found = {str(path): kept for path, text in texts.items() if (kept := keeps_a_session(text))}
-    for path in CODE.rglob("*.py"):
-        for text in strings(ast.parse(path.read_text())):
+    for path, nodes in parsed().items():
+        for text in strings(nodes):
             if kept := keeps_a_session(text):
                 found[str(path)] = kept
     assert not found
@@ -63,10 +70,12 @@ def test_T25_no_statement_keeps_anything_in_its_session():
 
 def test_T25_no_connection_prepares_statements_on_its_server():
     preparing = []
-    for path in CODE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in parsed().items():
+        for node in nodes:
             if (
                 isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)  # the quicker question first
+                and node.func.attr == "connect"
                 and ast.unparse(node.func) in ("psycopg.connect", "psycopg.Connection.connect", "_Connection.connect")
                 and "prepare_threshold=None" not in [ast.unparse(keyword) for keyword in node.keywords]
             ):

@@ -133,9 +133,10 @@ def prefixes():
 
 def test_each_count_of_a_rule_is_watched():
     graph, expected = Graph(), set()
-    for number, rule in enumerate(rules.RULES):
+    for rule in rules.RULES:
         path = URIRef(rules.NAMESPACES[rule.path.split(":")[0]] + rule.path.split(":")[1])
-        none, many = URIRef(f"https://ex.org/{number}/none"), URIRef(f"https://ex.org/{number}/many")
+        # Two nodes of each class, for whoever has nothing lacks all, and results name their rule.
+        none, many = URIRef(f"https://ex.org/{rule.of}/none"), URIRef(f"https://ex.org/{rule.of}/many")
         for node in (none, many):
             graph.add((node, RDF.type, from_n3(rule.of, nsm=prefixes())))
         for value in range((rule.high or 0) + 1):

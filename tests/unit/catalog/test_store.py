@@ -35,7 +35,7 @@ def server():
     with HTTPServer(("127.0.0.1", 0), Handler) as running:
         running.asked, running.answer, running.pause = [], (204, b""), threading.Event()
         running.handle_error = lambda *_: None  # a caller that has hung up
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread = threading.Thread(target=running.serve_forever, args=(0.001,))
         thread.start()
         yield running
         running.shutdown()

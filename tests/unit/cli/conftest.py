@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as serving:
-        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.001}, daemon=True).start()
         yield serving
         serving.shutdown()
 

@@ -191,7 +191,7 @@ def test_the_token_never_goes_to_another_host(server: Server, run: Run) -> None:
         from threading import Thread
 
         other.tell("GET /publications/1", status("PUBLISHED"))
-        Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        Thread(target=other.serve_forever, kwargs={"poll_interval": 0.001}, daemon=True).start()
         run("publish", "flights", "--wait")
         assert [authorization for _, _, authorization in other.asked] == [None]
     finally:
