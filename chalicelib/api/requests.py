@@ -8,6 +8,7 @@ from uuid import UUID
 
 from chalice.app import Request
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from chalicelib.datasets import Invalid
 from chalicelib.datasets.definition import Document
@@ -123,7 +124,16 @@ def read_as[M: BaseModel](model: type[M], body: Mapping[str, object], code: str)
         return model.model_validate(body)
     except ValidationError as error:
         faults = error.errors(include_input=False, include_url=False, include_context=False)
-        raise invalid(code, [(".".join(map(str, fault["loc"])), f": {fault['msg']}") for fault in faults]) from None
+        raise invalid(code, [(".".join(map(str, each["loc"])), _sentence(model, each)) for each in faults]) from None
+
+
+def _sentence(model: type[BaseModel], fault: ErrorDetails) -> str:
+    """Pydantic's finding, in our words where its own name no remedy."""
+    if fault["type"] == "missing":
+        return "is missing"
+    if fault["type"] == "extra_forbidden":
+        return f"is no field here; it takes {', '.join(model.model_fields)}"
+    return f": {fault['msg']}"
 
 
 def parsed[D: Document](document: type[D], body: Mapping[str, object], code: str) -> D:

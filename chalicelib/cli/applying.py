@@ -165,7 +165,7 @@ def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> 
             what = "must be named like its dataset: lower-case letters, digits and hyphens, at most 63"
             faults.append(file.fault("", what))
     orphans = sorted(schedules.keys() - files.keys())
-    if prune and not faults:
+    if prune:
         changes += _orphans(server, files, schedules)
     elif orphans and not faults:  # a file that can't be read is one all the same
         click.echo(f"Scheduled, with no file here: {', '.join(orphans)}. --prune ends their schedules.", err=True)

@@ -1,7 +1,7 @@
 """What would change, for people: a line for each field, with what it was and what it becomes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MOST = 60
@@ -24,7 +24,8 @@ def lines(field: str, before: Any, after: Any) -> Iterator[str]:
                 yield from lines(f"{field}.{name}", before.get(name), after.get(name))
     elif isinstance(before, list) and isinstance(after, list):
         gone, come = ([each for each in one if each not in other] for one, other in ((before, after), (after, before)))
-        moved = f"{_shown(before)} → {_shown(after)}"
+        same = _same(before, after)
+        moved = f"{'…, ' if same else ''}{_shown(before[same:])} → {_shown(after[same:])}"
         told = [f"{sign} {_shown(entries)}" for sign, entries in (("-", gone), ("+", come)) if entries]
         yield f"~ {_plain(field)}: {', '.join(told) or moved}"
     else:
@@ -35,10 +36,14 @@ def _pair(before: Any, after: Any) -> str:
     """Both sides of a change; of long texts the part in which they differ."""
     begin = 0
     if isinstance(before, str) and isinstance(after, str):
-        both = zip(before, after, strict=False)
-        same = next((n for n, (old, new) in enumerate(both) if old != new), min(len(before), len(after)))
-        begin = max(same - BEFORE, 0) if max(len(before), len(after)) > MOST else 0
+        begin = max(_same(before, after) - BEFORE, 0) if max(len(before), len(after)) > MOST else 0
     return f"{_shown(before, begin)} → {_shown(after, begin)}"
+
+
+def _same(before: Sequence[Any], after: Sequence[Any]) -> int:
+    """How long they are the same from their beginning."""
+    both = enumerate(zip(before, after, strict=False))
+    return next((number for number, (old, new) in both if old != new), min(len(before), len(after)))
 
 
 def _shown(value: Any, begin: int = 0) -> str:

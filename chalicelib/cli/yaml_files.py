@@ -28,6 +28,11 @@ TAGGED = "has a tag, which isn't taken; leave it out"
 
 REMEDIES = {
     "another document": "; write one file for each",
+    "'<stream end>'": "; close the bracket",
+    "end of stream": "; close the quotation mark",
+    "got '<scalar>'": "; put the text in quotes, and write an apostrophe in it twice",
+    "got ':'": "; put a text with a colon in quotes",
+    "<block end>": "; indent alike what belongs together",
     "'\\t'": "; indent with blanks, not with tabs",
     "mapping values are not allowed": "; put a text with a colon in quotes, and indent alike what belongs together",
     "cannot start any token": "; put the text in quotes",
@@ -178,6 +183,8 @@ def _unreadable(path: Path, error: yaml.MarkedYAMLError) -> Fault:
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     problem = str(error.problem or error.context)
     if not isinstance(error, _Untaken):
+        if error.context and problem.startswith("but "):
+            problem = f"{error.context}, {problem}"
         remedy = next((remedy for sign, remedy in REMEDIES.items() if sign in problem), "")
         problem = f"is no YAML from here on: {problem}{remedy}"
     return Fault(path, line, column, problem)

@@ -4,6 +4,7 @@ import base64
 
 import pytest
 from chalice.app import Request
+from pydantic import BaseModel, ConfigDict
 
 from chalicelib.api import requests
 from chalicelib.api.problems import Problem
@@ -83,6 +84,22 @@ def test_a_body_that_isnt_meant_is_refused(body, code, field):
     with pytest.raises(Problem) as refused:
         requests.json_object(request(body))
     assert (refused.value.code, refused.value.field) == (code, field)
+
+
+def test_a_field_that_is_missing_or_unknown_is_told_with_what_there_is():
+    class Body(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        every: str
+        at: str = ""
+
+    with pytest.raises(Problem) as refused:
+        requests.read_as(Body, {"evry": "day"}, "invalid_schedule")
+
+    assert refused.value.errors == [
+        {"field": "every", "detail": "is missing"},
+        {"field": "evry", "detail": "is no field here; it takes every, at"},
+    ]
+    assert refused.value.detail == "'every' is missing."
 
 
 def test_base64_that_isnt_any_is_refused():

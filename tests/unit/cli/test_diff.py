@@ -18,6 +18,7 @@ LONG = "All roads of the city, with their names and the year in which each of th
         ("min_records", 5, 0, "~ min_records: 5 → 0"),
         ("csv_bom", None, True, "+ csv_bom: true"),
         ("keywords.en", ["a", "b"], ["b", "c", "d"], '~ keywords.en: - "a", + "c", "d"'),
+        ("key", ["a", "b", "c"], ["a", "c", "b"], '~ key: …, "b", "c" → "c", "b"'),
         ("languages", ["DEU", "ENG"], ["ENG", "DEU"], '~ languages: "DEU", "ENG" → "ENG", "DEU"'),
         (
             "spatial",

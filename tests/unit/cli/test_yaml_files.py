@@ -67,7 +67,29 @@ def test_words_and_numbers_mean_what_they_mean_in_json(tmp_path: Path) -> None:
             "roads.yaml:1:8: is no YAML from here on: found unknown escape character 'q'; write \\\\ for a backslash,"
             " or take single quotes",
         ),
-        ("a: [1, 2\n", "roads.yaml:2:1: is no YAML from here on: expected ',' or ']', but got '<stream end>'"),
+        (
+            "a: [1, 2\n",
+            "roads.yaml:2:1: is no YAML from here on: expected ',' or ']', but got '<stream end>'; close the bracket",
+        ),
+        (
+            'a: "x\n',
+            "roads.yaml:2:1: is no YAML from here on: found unexpected end of stream; close the quotation mark",
+        ),
+        (
+            "a: {b: 'it's'}\n",
+            "roads.yaml:1:12: is no YAML from here on: expected ',' or '}', but got '<scalar>'; put the text in quotes,"
+            " and write an apostrophe in it twice",
+        ),
+        (
+            "a: {b: c: d}\n",
+            "roads.yaml:1:9: is no YAML from here on: expected ',' or '}', but got ':'; put a text with a colon in"
+            " quotes",
+        ),
+        (
+            "a:\n  b: 1\n c: 2\n",
+            "roads.yaml:3:2: is no YAML from here on: expected <block end>, but found '<block mapping start>'; indent"
+            " alike what belongs together",
+        ),
         ("a: {1: x}\n", "roads.yaml:1:5: a has a name that is no text; put it in quotes"),
         ("a: {true: x}\n", "roads.yaml:1:5: a has a name that is no text; put it in quotes"),
         ("a: &x 1\nb: *x\n", "roads.yaml:2:4: is no YAML from here on: an alias isn't taken, write it out"),
@@ -103,7 +125,8 @@ def test_words_and_numbers_mean_what_they_mean_in_json(tmp_path: Path) -> None:
         ("# nothing\n", "roads.yaml:1:1: must hold names and values, such as `title:`"),
         (
             "a: 1\n---\nb: 2\n",
-            "roads.yaml:2:1: is no YAML from here on: but found another document; write one file for each",
+            "roads.yaml:2:1: is no YAML from here on: expected a single document in the stream, but found another"
+            " document; write one file for each",
         ),
         ("b: 1\r\na: Stra\xdfe\n".encode("latin-1"), "roads.yaml:2:8: is no UTF-8 (byte 14); save it as UTF-8"),
         ("a: 1\n".encode("utf-16"), "roads.yaml:1:1: is no UTF-8 (byte 1); save it as UTF-8"),
