@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -77,7 +77,58 @@ def run(size: Size, server: Server, folder: Path) -> list[str]:
                             else:
                                 rate = pgbench(server, app, scripts[act, how], connections, size.slice)
                             rates.setdefault((act, how, connections), []).append(rate)
-    return tables(rates)
+            beside = beside_a_snapshot(size, dsn, admin, workers)
+    return [*tables(rates), "", *beside]
+
+
+def beside_a_snapshot(size: Size, dsn: str, admin: psycopg.Connection, workers: "Workers") -> list[str]:
+    """T13: somebody looks at the past and does nothing more; what is swept meanwhile stays as dead rows."""
+    acts = {
+        "accept": "accept",
+        "work": "claim to finish, by a wake-up",
+        "due": "claim to finish, the oldest that is due",
+    }
+    connections = CONNECTIONS[1]
+    rates: dict[tuple[str, bool], list[float]] = {}
+    for _ in range(size.runs):
+        for held in (False, True):
+            with idle_snapshot(dsn) if held else nullcontext():
+                admin.execute(pipeline.CLEAR)
+                for statement in pipeline.swept(size.swept):
+                    admin.execute(statement)
+                laid = round(len(acts) * A_SECOND * (size.slice + 0.5))
+                admin.execute(pipeline.jobs(pipeline.QUEUED, laid, pipeline.ID))
+                admin.execute("vacuum (analyze) engine.job, engine.outbox, engine.job_event")
+                admin.execute("checkpoint")
+                for act in ("work", "due", "accept"):
+                    rates.setdefault((act, held), []).append(workers.rate(act, connections, size.slice))
+    return [
+        f"Beside an idle snapshot (repeatable read, one statement done, held open), {connections} connections:",
+        "",
+        *table(
+            ("", "without /s", "with it /s", "ratio"),
+            *(
+                (
+                    what,
+                    spread(rates[act, False], 0),
+                    spread(rates[act, True], 0),
+                    spread(ratios(rates[act, True], rates[act, False])),
+                )
+                for act, what in acts.items()
+            ),
+        ),
+        "",
+        f"{size.swept:,} jobs were finished and swept before, and a vacuum has run since: beside the snapshot it"
+        f" removes none of their {3 * size.swept:,} dead rows.",
+    ]
+
+
+@contextmanager
+def idle_snapshot(dsn: str) -> Iterator[None]:
+    with psycopg.connect(dsn) as idle:
+        idle.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        idle.execute("select 1")
+        yield
 
 
 def tables(rates: dict[tuple[str, str, int], list[float]]) -> list[str]:
@@ -242,7 +293,8 @@ def _worker(pipe: Connection, dsn: str) -> None:
                 if act == "accept":
                     accept(engine)
                 else:
-                    worked = engine.work("work", job=UUID(int=first + done * step), until=lambda: 900.0)
+                    job = UUID(int=first + done * step) if act == "work" else None
+                    worked = engine.work("work", job=job, until=lambda: 900.0)
                     assert worked.outcome == "finished", "there were too few jobs"
                 done += 1
             pipe.send(done / took)

@@ -62,3 +62,17 @@ CLEAR = "truncate engine.job, engine.outbox, engine.job_event, engine.failure, e
 def jobs(rest: str, number: int, id: str = "uuidv7()") -> str:
     """The statement that makes so many jobs of a kind."""
     return JOBS.format(id=id, rest=rest, number=number)
+
+
+def swept(number: int) -> list[str]:
+    """The statements after which so many jobs were accepted, claimed, finished and swept, in tables that are empty."""
+    return [
+        jobs(QUEUED, number),
+        "insert into engine.outbox (job_id, queue, run_at, send_at) select id, queue, run_at, run_at from engine.job",
+        "delete from engine.outbox",
+        "update engine.job set state = 'WORK', attempts = 1, claim_id = engine.next_claim()"
+        ", lease_owner = gen_random_uuid(), started_at = clock_timestamp()",
+        "update engine.job set state = 'WORKED', finished_at = clock_timestamp(), lease_owner = null, run_at = null"
+        ", locked_until = null, deadline_at = null",
+        "delete from engine.job",
+    ]

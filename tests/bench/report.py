@@ -31,6 +31,7 @@ class Size:
     few: int = 1_000
     finished: int = 1_000_000
     accepts: int = 1_000
+    swept: int = 50_000
 
 
 FULL = Size()
@@ -44,6 +45,7 @@ SHORT = Size(
     few=40,
     finished=4_000,
     accepts=40,
+    swept=400,
 )
 
 
