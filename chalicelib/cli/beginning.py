@@ -31,7 +31,7 @@ _BREAKS = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """What stands in JSON as it is, and in YAML ends a line or can't stand."""
 
 FORM = """\
-# {records} records when this was written. `leaseway apply` names what is still to be filled in.
+# {records} when this was written. `leaseway apply` names what is still to be filled in.
 title: {{en: ""}}
 description: {{en: ""}}
 keywords: {{en: []}}
@@ -87,13 +87,13 @@ def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
         for name, kind, type_ in described
     ]
     form = FORM.format(
-        records=show.amount(records),
+        records=show.many(records, "record"),
         themes=" ".join(sorted(THEMES.codes)),
         source=source_name,
         dialect=_dialect(source["file"]["dialect"]) if source["file"] else "",
         columns="\n".join(lines),
     )
-    return form, f"{show.amount(records)} records, {len(picked)} columns"
+    return form, f"{show.many(records, 'record')}, {show.many(len(picked), 'column')}"
 
 
 Described = tuple[list[tuple[str, str, str | None]], int, dict[str, int]]

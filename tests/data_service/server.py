@@ -123,7 +123,7 @@ class DataService:
             "records": self.records,
             "bytes": written,
             "files": files,
-            "unpublished": ["owner"],
+            "unpublished": ["owner", "Einwohner\n" * 10],
         }
 
 

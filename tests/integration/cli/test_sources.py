@@ -142,7 +142,7 @@ def test_a_definition_begins_with_a_name_that_may_be_published_whatever_the_head
     assert "trees.jsonl, 1 record, " in said
     assert r"Einwohner\r\n2023  " in said
 
-    run("init", "trees", begun, "--without", "\\")
+    assert "1 record, 4 columns." in run("init", "trees", begun, "--without", "\\")
 
     columns = yaml_files.read(begun).content["columns"]
     assert [(column.get("from", column["name"]), column["name"]) for column in columns] == [

@@ -61,7 +61,7 @@ def test_a_publication_takes_its_files_from_the_data_service_that_the_settings_n
     assert remote.asked == ["start", "start", "file", "file", "file", "look"]
     assert office.engine.jobs(pipeline="export") == []
     assert office.engine.status(job).progress.records == remote.records
-    assert office.engine.status(job).result["unpublished"] == ["owner"]
+    assert office.engine.status(job).result["unpublished"] == ["owner", "Einwohner\n" * 10]
     nothing_left(office, remote, 3)
     assert remote.asked[6:] == ["delete", "delete"]
 
