@@ -1,5 +1,7 @@
 """What stands beside a version's files: CSVW metadata and JSON Schema."""
 
+import re
+
 import jsonschema
 import pytest
 
@@ -21,7 +23,7 @@ VALUES = {
     "timestamp": (["2024-03-31T02:30:00", "-0043-03-15T12:00:00.5"], ["2024-03-31T02:30:00Z"]),
     "timestamptz": (["2024-03-31T00:30:00.25Z"], ["2024-03-31T00:30:00", "2024-03-31T00:30:00+02:00"]),
     "interval": (["P1Y2M3DT4H5M6.7S", "PT0S", "-P1D", "P1DT-2H"], ["1 day"]),
-    "uuid": (["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], ["A0EEBC99"]),
+    "uuid": (["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99"]),
     "json": ([{"a": 1}, [1], "x", 1], []),
     "binary": (["", "00ff"], ["0", r"\x00"]),
     "geometry": ([{"type": "Point", "coordinates": [9, 49]}], ["POINT(9 49)"]),
@@ -85,6 +87,7 @@ def test_csvw_names_the_file_beside_it_and_each_column_as_its_first_line_does():
 
     assert described["@context"] == "http://www.w3.org/ns/csvw"
     assert described["url"] == "flights.csv"
+    assert csvw(definition(), CSV | {"name": "flights.csv.gz"}, "flights")["url"] == "flights.csv"
     assert described["dc:title"][1] == {"@value": "Flüge ab New York City 2013", "@language": "de"}
     assert described["dialect"] == {"encoding": "utf-8", "delimiter": ",", "lineTerminators": ["\n"], "header": True}
     assert described["tableSchema"]["columns"] == [
@@ -99,7 +102,7 @@ def test_csvw_names_the_file_beside_it_and_each_column_as_its_first_line_does():
 
 
 def test_csvw_of_the_file_for_spreadsheets_has_its_dialect():
-    columns = [{"name": "d", "type": "decimal"}, {"name": "i", "type": "integer"}]
+    columns = [{"name": type_, "type": type_} for type_ in ("decimal", "double", "integer")]
     german = csvw(definition(formats=["csv-excel"], columns=columns), EXCEL, "flights")
     english = csvw(
         definition(formats=["csv-excel"], columns=columns, csv_excel={"delimiter": ",", "decimal": "."}),
@@ -110,6 +113,7 @@ def test_csvw_of_the_file_for_spreadsheets_has_its_dialect():
     assert (german["dialect"]["delimiter"], german["dialect"]["lineTerminators"]) == (";", ["\r\n"])
     assert [column["datatype"] for column in german["tableSchema"]["columns"]] == [
         {"base": "decimal", "format": {"decimalChar": ","}},
+        {"base": "double", "format": {"decimalChar": ","}},
         "integer",
     ]
     assert english["dialect"]["delimiter"] == ","
@@ -117,10 +121,15 @@ def test_csvw_of_the_file_for_spreadsheets_has_its_dialect():
 
 
 def test_every_type_has_a_datatype_of_csvw():
-    datatypes = [column["datatype"] for column in csvw(typed(), CSV, "flights")["tableSchema"]["columns"]]
+    described = {each["name"]: each["datatype"] for each in csvw(typed(), CSV, "flights")["tableSchema"]["columns"]}
+    datatypes = [datatype if isinstance(datatype, str) else datatype["base"] for datatype in described.values()]
 
-    assert len(datatypes) == len(VALUES)
-    assert datatypes[-3:] == ["json"] * 3
+    assert datatypes[:5] == ["string", "boolean", "integer", "decimal", "double"]
+    assert datatypes[5:10] == ["date", "time", "dateTime", "dateTimeStamp", "string"]
+    assert datatypes[10:] == ["string", "json", "hexBinary", "string", "json", "json", "json"]
+    for type_ in ("interval", "uuid"):
+        right, wrong = VALUES[type_]
+        assert [v for v in [*right, *wrong] if re.fullmatch(described[type_]["format"], v)] == right
 
 
 @pytest.mark.parametrize(
