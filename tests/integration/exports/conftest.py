@@ -89,7 +89,7 @@ def debian():
 
 @pytest.fixture
 def old_source(debian):
-    """A source of its own on Debian's server."""
-    source = Source(debian.primary, "")
+    """A source of its own on Debian's server, whose texts are in the order of a dictionary."""
+    source = Source(debian.primary, "locale_provider icu icu_locale 'en' locale 'C' encoding 'UTF8'")
     yield source
     source.drop()

@@ -11,6 +11,7 @@ from chalicelib.pipelines.export.resumable import PASSING
 from chalicelib.pipelines.refresh.manifest import Manifest
 from chalicelib.pipelines.refresh.target import Target
 
+from .readers import read_csv
 from .test_records import files_of, quiet
 
 COLUMNS = [
@@ -56,6 +57,16 @@ def test_an_older_server_and_its_standby_write_the_same_files_as_our_own(source,
         contents.append(files_of(Relation(dsn, "open.t", None, COLUMNS), tmp_path / name)[1])
 
     assert contents[0] == contents[1] == contents[2]
+
+
+@pytest.mark.parametrize(("name", "type_"), [("t", "text"), ("j", "json"), ("a", "text[]")])
+def test_the_order_is_that_of_code_points_whatever_the_collation_there(old_source, tmp_path, name, type_):
+    old_source.run("create table open.t as select t, to_json(t) as j, array[t] as a from unnest('{Z,a,ä,A}'::text[]) t")
+    assert old_source.run("select string_agg(t, '' order by t) from open.t").fetchone() == ("aAäZ",)
+
+    _, contents = files_of(Relation(old_source.dsn, "open.t", None, [Column(name, type_, name)]), tmp_path)
+
+    assert [record[name].strip('[]"') for record in read_csv(contents["csv"])] == ["A", "Z", "a", "ä"]
 
 
 @pytest.fixture

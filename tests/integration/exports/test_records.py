@@ -309,14 +309,15 @@ def test_a_type_that_isn_t_in_the_table_is_never_written_as_its_own_text(source,
 
 # What a query makes text of by itself depends on the settings too, and its own text may hold anything.
 TEXTS_OF_A_QUERY = r"""
-    select t::text as t, i::text as i, f::text as f, x::text as x, 'gr\"un \ grün' as "größe"
+    select t::text as t, i::text as i, f::text as f, x::text as x, date '01/02/03'::text as d,
+           'gr\"un \ grün' as "größe"
       from (values (timestamptz '2024-07-01 12:00:00+02', interval '-1 day 2 hours', 0.1::float8, '\xff00'::bytea))
            as v (t, i, f, x)
 """
 
 
 def test_what_a_query_makes_text_of_does_not_depend_on_the_settings_either(source, tmp_path):
-    columns = [Column(name, "text", name) for name in ("t", "i", "f", "x", "größe")]
+    columns = [Column(name, "text", name) for name in ("t", "i", "f", "x", "d", "größe")]
     relation = Relation(source.dsn, None, TEXTS_OF_A_QUERY, columns)
     source.set(**HOSTILE)
 
@@ -324,7 +325,8 @@ def test_what_a_query_makes_text_of_does_not_depend_on_the_settings_either(sourc
 
     for name, read in ALL_READERS.items():
         assert read(contents[name]) == [
-            {"t": "2024-07-01 10:00:00+00", "i": "P-1DT2H", "f": "0.1", "x": r"\xff00", "größe": 'gr\\"un \\ grün'}
+            {"t": "2024-07-01 10:00:00+00", "i": "P-1DT2H", "f": "0.1", "x": r"\xff00", "d": "2001-02-03"}
+            | {"größe": 'gr\\"un \\ grün'}
         ], name
 
 
@@ -460,17 +462,19 @@ def test_more_columns_than_a_function_takes_arguments(source, tmp_path):
 
 
 def test_the_same_records_give_the_same_bytes_wherever_they_lie_in_the_table(source, tmp_path):
-    source.run("create table open.moved (k int, d numeric, f float8, t text)")
+    source.run("create table open.moved (k int, d numeric, f float8, t text, s interval)")
     source.run("""
         insert into open.moved
         select i % 7, case i % 3 when 0 then 1.0 when 1 then 1.00 end, case i % 2 when 0 then -0.0::float8 else 0 end,
-               case i % 5 when 0 then 'a' when 1 then 'A' when 2 then '' end
+               case i % 5 when 0 then 'a' when 1 then 'A' when 2 then '' end,
+               case when i % 11 < 5 then interval '1 month' else '30 days' end
           from generate_series(1, 5000) i""")
     columns = [
         Column("k", "integer", "k"),
         Column("d", "decimal", "d"),
         Column("f", "double", "f"),
         Column("t", "text", "t"),
+        Column("s", "interval", "s"),
     ]
     relation = Relation(source.dsn, "open.moved", None, columns)
     _, before = files_of(relation, tmp_path)

@@ -133,7 +133,14 @@ def test_a_column_missing_inside_the_query_is_not_blamed_on_one_of_ours(source, 
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes"), [("integer", "text"), ("integer", "numeric"), ("timestamptz", "timestamp")]
+    ("was", "becomes"),
+    [
+        ("integer", "text"),
+        ("integer", "numeric"),
+        ("time", "timetz"),
+        ("timestamp", "timestamptz"),
+        ("timestamptz", "timestamp"),
+    ],
 )
 def test_a_column_of_another_type_is_named(source, tmp_path, was, becomes):
     source.run(f"create table open.t (a {becomes})")
