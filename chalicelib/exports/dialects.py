@@ -3,6 +3,7 @@
 Needed where a file is uploaded, never where one is exported: that goes by what was found here.
 """
 
+import codecs
 import csv
 import hashlib
 import re
@@ -56,6 +57,9 @@ def look(path: Path, declared: Mapping[str, Any]) -> Seen:
         dialect = replace(dialect, format="jsonl")
     if "encoding" not in declared:
         dialect = replace(dialect, encoding=_encoding(path))
+    elif dialect.encoding.startswith(("windows-", "iso-8859-")) and _is_utf_8(path):
+        # Whoever declared it for last month's file would publish Ã¼ for ü.
+        raise Undecided(f"It is UTF-8, not {dialect.encoding} as declared: declare it with --encoding utf-8.")
     if dialect.format == "csv":
         dialect = _laid_out(path, dialect, declared)
     reading = Reading(chunks(path), dialect)
@@ -125,6 +129,17 @@ def _encoding(path: Path) -> str:
                 if bad and len(high) < 2000:
                     high.append(line)
     return "utf-8" if good >= broken else _one_byte(b"".join(high))
+
+
+def _is_utf_8(path: Path) -> bool:
+    """Whether a file has characters beyond ASCII, and all of them are UTF-8's: no other text is, but by design."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    try:
+        beyond = [not decoder.decode(chunk).isascii() for chunk in chunks(path)]
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return any(beyond)
 
 
 _ESCAPED = re.compile("[\udc80-\udcff]")

@@ -152,6 +152,15 @@ def test_utf_16_without_a_mark_is_known_by_the_ends_of_its_lines(file, encoding)
     assert look(file(content[:9] + "\n", encoding=encoding), {}).dialect.encoding == encoding
 
 
+@pytest.mark.parametrize("declared", ["windows-1252", "iso-8859-15"])
+def test_next_months_file_in_utf_8_is_not_read_by_last_months_declaration(file, declared):
+    for text in (TREES, "a;b\n1;€\n"):
+        with pytest.raises(Undecided, match=rf"UTF-8, not {declared} as declared: .*--encoding utf-8"):
+            look(file(text), {"encoding": declared})
+    for text, encoding in ((TREES, declared), ("a;b\n1;2\n", "utf-8")):
+        assert look(file(text, encoding=encoding), {"encoding": declared, "skip": 0}).dialect.encoding == declared
+
+
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "iso-8859-15", "windows-1252", "iso-8859-7"])
 def test_a_declared_encoding_is_taken(file, encoding):
     path = file("a;b\n1;§\n".encode("latin-1"))
