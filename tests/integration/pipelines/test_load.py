@@ -1,20 +1,27 @@
 """Rows that their owner pushes: in the store all of them or none, once, and published from there."""
 
 import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import chain
+from uuid import UUID
 
 import boto3
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chalicelib import pipelines
 from chalicelib.datasets import registry
+from chalicelib.datasets.store import TYPES
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import Leased, Refusal, SubjectBusy
 from chalicelib.exports.errors import StorageRefused
+from chalicelib.exports.files import Dialect
 from chalicelib.exports.storage import Store
 from chalicelib.pipelines.load import steps, upload_key
-from chalicelib.pipelines.load.rows import Unfit
+from chalicelib.pipelines.load.rows import TAKERS, Unfit
 from tests.integration.pipelines.conftest import BUCKET, CLOSED, Killed
 from tests.integration.pipelines.loading import COLUMNS, CSV, DIALECT, Owner, made, staging_tables, uploads
 
@@ -677,3 +684,61 @@ def test_the_names_of_the_store_are_never_more_than_names(office, owner):
     office.work()
 
     assert owner.done(job) == (1, 1, 0, 0)
+
+
+# Whatever is taken PostgreSQL takes too, as the same value: what its cast refuses would stand in its log
+
+TIME = r"[0-2][0-9]:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,7})?)?"
+DAY = r"[0-9]{4}-[01][0-9]-[0-3][0-9]"
+NUMBER = r"-?[0-9]{1,25}(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,3})?"
+CELLS = {
+    "text": st.text(max_size=5).filter(lambda cell: "\0" not in cell),
+    "boolean": st.sampled_from(["true", "false", "True", "t", "1", ""]),
+    "integer": st.integers(-(2**64), 2**64).map(str) | st.from_regex(r"[-+]?[0-9]{0,21}", fullmatch=True),
+    "decimal": st.from_regex(NUMBER, fullmatch=True),
+    "double": st.floats().map(repr) | st.from_regex(NUMBER, fullmatch=True),
+    "date": st.from_regex(DAY, fullmatch=True),
+    "time": st.from_regex(TIME, fullmatch=True),
+    "timestamp": st.from_regex(f"{DAY}[T ]{TIME}", fullmatch=True),
+    "timestamptz": st.from_regex(f"{DAY}[T ]{TIME}(Z|[+-][01][0-9](:?[0-9]{{2}})?(:[0-9]{{2}})?)", fullmatch=True),
+    "uuid": st.uuids().map(str)
+    | st.from_regex(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}", fullmatch=True),
+    "json": st.text('{}[]",:\\u0dc8 \t1-.eEnultrfas', max_size=9)
+    | st.lists(st.floats() | st.text(max_size=3)).map(json.dumps),
+    "binary": st.from_regex(r"[0-9a-fA-F]{0,9}", fullmatch=True),
+}
+EPOCH = datetime(1970, 1, 1)
+MEANT = {
+    "text": str,
+    "boolean": "true".__eq__,
+    "integer": int,
+    "decimal": Decimal,
+    "double": float,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "timestamptz": lambda cell: (datetime.fromisoformat(cell) - EPOCH.replace(tzinfo=UTC)) // timedelta(microseconds=1),
+    "uuid": UUID,
+    "json": str,
+    "binary": bytes.fromhex,
+}
+
+
+@pytest.mark.parametrize("type_", TAKERS)
+def test_whatever_is_taken_postgresql_takes_as_the_same_value(dsn, type_):
+    take, meant = TAKERS[type_](Dialect()), MEANT[type_]
+    # A timestamptz may lie in another year than Python has.
+    read = {"timestamptz": "(extract(epoch from {0}) * 1000000)::bigint", "json": "{0}::text"}.get(type_, "{0}")
+
+    @settings(max_examples=40, derandomize=True, database=None, deadline=None)
+    @given(st.lists(CELLS[type_], min_size=10, max_size=20))
+    def agree(cells):
+        taken = {cell: value for cell in cells if (value := take(cell)) is not None}
+        cast = read.format(f"c::{TYPES[type_]}")
+        found = connection.execute(
+            f"select {cast} from unnest(%s::text[]) with ordinality as t (c, n) order by n", [[*taken.values()]]
+        )
+        assert [value for (value,) in found] == [meant(cell) for cell in taken]
+
+    with psycopg.connect(dsn, autocommit=True, options="-c role=leaseway_app -c timezone=UTC") as connection:
+        agree()
