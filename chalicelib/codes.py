@@ -79,8 +79,8 @@ FAILURES: dict[str, Code] = {
         " what lies beneath a view, the view's owner.",
     ),
     "source_changed": Code(
-        "A relation or column that the definition names is gone or has another type.",
-        "Change the definition, or bring the column back.",
+        "A relation or column that the definition names is gone or has another type, or the source's query is no SQL.",
+        "Change the definition or the query, or bring the column back.",
     ),
     "source_bad_record": Code(
         "A record can't be exported as its declared type.",
