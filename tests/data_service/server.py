@@ -21,6 +21,7 @@ TOKEN = "canary-token"
 DRIPS = {
     "dripping header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
     "dripping chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+    "dripping later": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", b"0"),
     "continuing": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
 }
 """What begins an answer, and what then comes of it again and again."""
@@ -68,11 +69,13 @@ class Mishap:
 class DataService:
     """What it has been asked, what it keeps, and how it misbehaves.
 
-    ``patience``: how often an export is looked at until it is done. ``failure``: the code it fails with instead.
+    ``patience``: how often an export is looked at until it is done, each time after ``retry_after``. ``failure``: the
+    code it fails with instead.
     """
 
     records: int = 100
     patience: int = 2
+    retry_after: float = 5
     failure: dict[str, Any] | None = None
     exports: dict[str, Kept] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -106,7 +109,8 @@ class DataService:
         return "".join(rows).encode()
 
     def document(self, kept: Kept) -> dict[str, Any]:
-        told: dict[str, Any] = {"fence": kept.fence, "status": "running", "total": self.records, "retry_after": 5}
+        told: dict[str, Any] = {"fence": kept.fence, "status": "running", "total": self.records}
+        told["retry_after"] = self.retry_after
         kept.looks += 1
         if kept.looks < self.patience:
             return told
@@ -221,10 +225,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._hang_up()
         if kind in DRIPS:
             return self._drip(*DRIPS[kind])
-        if kind in ("500", "503", "404", "400"):
+        if kind in ("500", "404", "400"):
             return self._send(int(kind), {"title": "canary"})
-        if kind == "429":
-            return self._send(429, None, {"Retry-After": "900"})
+        if kind in ("429", "503"):
+            return self._send(int(kind), None, {"Retry-After": {"429": "900", "503": "99999999"}[kind]})
         if kind == "redirect":
             return self._send(307, None, {"Location": service.elsewhere})
         if kind == "older fence accepted":
@@ -278,6 +282,8 @@ class Handler(BaseHTTPRequestHandler):
                 return self._send(200, b"<html>canary</html>")
             case "done without files":
                 return self._send(200, {"status": "done", "fence": answer["fence"]})
+            case "a text for a number":
+                return self._send(200, answer | {"fence": str(answer["fence"])})
             case "another shape":
                 return self._send(200, {"status": "done", "fence": 2**63, "files": [{"name": "../../etc"}]})
         return self._send(status, answer)

@@ -1,6 +1,7 @@
 """The client of a remote data service, against one that misbehaves; and the contract as it is written down."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from uuid import UUID, uuid4
 
@@ -111,7 +112,7 @@ AWAY = {
     "dripping chunk": {"status": "timeout"},
     "continuing": {"status": "timeout"},
     "500": {"status": "5xx"},
-    "503": {"status": "5xx"},
+    "503": {"status": "5xx", "seconds": 3600},
     "429": {"status": "4xx", "seconds": 900},
     "cut short": {"status": "unreachable"},
 }
@@ -130,7 +131,7 @@ def test_an_outage_is_told_with_its_host_and_a_second_try_finds_the_same_export(
     assert list(remote.exports) == [str(WANTED.key)]
 
 
-@pytest.mark.parametrize("kind", [*REFUSED, "404", "another shape", "done without files"])
+@pytest.mark.parametrize("kind", [*REFUSED, "404", "another shape", "a text for a number", "done without files"])
 def test_a_refusal_is_told_without_a_word_of_what_was_answered(client, remote, kind) -> None:
     remote.misbehave("start", kind)
     with pytest.raises(ServiceRefused) as refused:
@@ -214,6 +215,14 @@ def test_a_failure_has_a_code_of_ours_and_no_word_of_theirs(client, remote, told
     assert (failed.failed, failed.details) == (code, {"host": "127.0.0.1", **details})
 
 
+@pytest.mark.parametrize(("asked", "believed"), [(0, 2), (7.5, 7.5), (1e6, 60)])
+def test_an_export_is_looked_at_again_within_a_minute_whatever_the_service_says(
+    client, remote, asked, believed
+) -> None:
+    remote.retry_after = asked
+    assert client.start(WANTED, fence=7).retry_after == believed
+
+
 def test_a_file_is_given_as_it_is(client, remote) -> None:
     remote.records = 20_000
     files = finished(client).files
@@ -231,12 +240,14 @@ def test_a_file_is_given_as_it_is(client, remote) -> None:
         ("silent", ServiceAway),
         ("dripping header", ServiceAway),
         ("dripping chunk", ServiceAway),
+        ("dripping later", ServiceAway),
         ("continuing", ServiceAway),
         ("cut short", ServiceAway),
         ("lost reply", ServiceAway),
         ("404", FileMismatch),
         ("400", ServiceRefused),
         ("encoded", ServiceRefused),
+        ("another part", ServiceRefused),
     ],
 )
 def test_a_file_that_does_not_come(client, remote, kind, error) -> None:
@@ -249,6 +260,25 @@ def test_a_file_that_does_not_come(client, remote, kind, error) -> None:
             )
         )
     assert b"".join(client.read(WANTED.key, "trees.csv"))  # and the connection that broke is no trouble for the next
+
+
+def test_another_part_than_was_asked_for_is_refused(client, remote) -> None:
+    finished(client)
+    remote.misbehave("file", "another part")
+    with pytest.raises(ServiceRefused) as refused:
+        list(client.read(WANTED.key, "trees.csv", 5))
+    assert refused.value.details["status"] == "range"
+
+
+def test_who_takes_long_over_a_piece_has_as_much_time_for_the_next(client, remote) -> None:
+    remote.records = 20_000
+    finished(client)
+    before = set(threading.enumerate())
+    pieces = RemoteDataService(remote.url, TOKEN, timeout=0.5).read(WANTED.key, "trees.csv")
+    size = len(next(pieces))
+    (watch,) = (thread for thread in set(threading.enumerate()) - before if "time-out" in thread.name)
+    watch.join(1)  # it would end with its time
+    assert size + sum(map(len, pieces)) == len(b"".join(client.read(WANTED.key, "trees.csv")))
 
 
 def test_a_file_is_read_as_it_comes_and_left_when_it_is_too_long(client, remote) -> None:

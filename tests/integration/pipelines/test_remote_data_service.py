@@ -138,6 +138,41 @@ def test_files_that_are_not_what_their_list_says_are_copied_anew(office, remote,
     nothing_left(office, remote, 3)
 
 
+def test_a_file_without_end_is_left_when_it_is_too_long(office, remote, monkeypatch) -> None:
+    remote.patience = 1
+    remote.misbehave("file", "huge")
+    write, taken = Upload.write, []
+
+    def counting(upload: Upload, data: bytes) -> None:
+        taken.append(len(data))
+        if sum(taken) > 1_000_000:
+            raise Killed
+        write(upload, data)
+
+    monkeypatch.setattr(Upload, "write", counting)
+    job = office.publish()
+    office.run(3, clean_up=False)
+
+    published(office, job, attempts=2)
+    assert sum(taken) < 100_000  # of three files of 9,000 bytes
+
+
+def test_a_file_that_is_smaller_than_its_list_says_is_a_mismatch_whatever_its_checksum(
+    office, remote, monkeypatch
+) -> None:
+    document = remote.document
+
+    def larger(kept: Any) -> dict[str, Any]:
+        told = document(kept)
+        return told | {"files": [file | {"bytes": file["bytes"] + 1} for file in told.get("files", [])]}
+
+    monkeypatch.setattr(remote, "document", larger)
+    job = office.publish()
+    office.run(6, clean_up=False)
+
+    assert office.engine.status(job).code == "file_mismatch"
+
+
 @pytest.mark.parametrize(
     ("where", "kind", "code"),
     [
@@ -328,16 +363,6 @@ def test_another_part_in_a_parts_place_fails_the_completion_and_the_file_is_copi
     published(office, job)
     assert [event["kind"] for event in office.engine.history(job)].count("retried") == 1
     nothing_left(office, remote, 3)
-
-
-@pytest.mark.usefixtures("small")
-def test_another_part_than_was_asked_for_is_refused(office, remote, monkeypatch) -> None:
-    killed_in_the_middle(monkeypatch, 20)
-    remote.misbehave("file", "another part", None, after=1)
-    job = office.publish()
-    office.run(6, clean_up=False)
-
-    assert office.engine.status(job).code == "data_service_refused"
 
 
 def test_where_three_invocations_bring_a_file_no_further_the_failure_says_so(office, remote, monkeypatch) -> None:
