@@ -1,6 +1,7 @@
 """A copy of the source in a staging table gives the files that the source itself gives, in whatever pieces."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -99,10 +100,14 @@ def directly(relation, folder, specs):
 def copied(relation, own, alive=lambda size: None):
     with snapshot(relation) as source, own.transaction():
         records = copy_records(source, own, TABLE, len(relation.columns), alive=alive)
-    with own.transaction():
-        copy = sealed(own, TABLE, lambda: alive(0))
+    copy = sealed_by(own)
     assert copy.records == records
     return copy
+
+
+def sealed_by(connection):
+    with connection.transaction():
+        return sealed(connection, TABLE, lambda: None)
 
 
 def of_copy(relation, own):
@@ -162,6 +167,15 @@ def test_an_empty_source_and_whole_pieces(source, own, store, s3, tmp_path, reco
     copied(relation, own)
 
     assert by_way_of_the_copy(relation, own, store, s3, EVERY_FORMAT[:3], records)[1] == expected
+
+
+def test_a_file_is_in_the_order_of_the_copy_wherever_its_records_lie(source, own, store, s3, tmp_path):
+    relation = numbers(source, 75)
+    _, expected = directly(relation, tmp_path, EVERY_FORMAT[:1])
+    copied(relation, own)
+    own.execute(f"update {TABLE} set c1 = c1 where ordinal = 1")  # behind all others
+
+    assert by_way_of_the_copy(relation, own, store, s3, EVERY_FORMAT[:1], 75)[1] == expected
 
 
 def numbers(source, records):
@@ -318,12 +332,35 @@ def test_a_copy_that_was_changed_is_known_by_its_hash(source, own, change):
 def test_a_copy_is_sealed_once_and_measured_each_time(source, own):
     copy = copied(numbers(source, 75), own)
 
-    with own.transaction():
-        assert sealed(own, TABLE, lambda: None) == copy
+    assert sealed_by(own) == copy
 
     indexes = own.execute("select indexdef from pg_indexes where schemaname = 'staging'").fetchall()
     assert len(indexes) == 1
     assert "UNIQUE" in indexes[0][0]
+
+
+def test_two_who_seal_a_copy_at_once_find_the_same(source, own):
+    relation = numbers(source, 75)
+    with snapshot(relation) as seen, own.transaction():
+        copy_records(seen, own, TABLE, 2, alive=lambda size: None)
+    dsn = make_conninfo(own.info.dsn, password="only-reads")
+    waits = "select exists (select from pg_locks where not granted and pid = %s)"
+
+    with psycopg.connect(dsn, autocommit=True) as other, ThreadPoolExecutor(1) as another:
+        with own.transaction():
+            first = sealed(own, TABLE, lambda: None)
+            second = another.submit(sealed_by, other)
+            while not (second.done() or source.run(waits, other.info.backend_pid).fetchone()[0]):
+                pass
+
+        assert second.result() == first
+
+
+def test_a_copy_is_logged_else_a_crash_of_the_server_would_empty_it(source, own):
+    copied(numbers(source, 75), own)
+
+    logged = own.execute("select relpersistence = 'p' from pg_class where oid = %s::regclass", [TABLE])
+    assert logged.fetchone() == (True,)
 
 
 def test_a_record_that_cannot_be_copied_is_found(source, own):

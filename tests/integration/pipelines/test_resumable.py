@@ -285,7 +285,9 @@ def test_a_copy_that_is_not_what_it_was_is_made_anew(office, s3, undisturbed, ou
 
 
 @pytest.mark.parametrize(
-    ("change", "retried"), [("select", 0), ("truncate {}", 1), ("drop table {}", 1)], ids=["none", "emptied", "gone"]
+    ("change", "retried"),
+    [("select", 0), ("delete from {} where ordinal = 7", 1), ("truncate {}", 1), ("drop table {}", 1)],
+    ids=["none", "a record less", "emptied", "gone"],
 )
 def test_a_copy_is_sealed_by_whom_has_the_time(
     office, s3, undisturbed, outlasting, trees, monkeypatch, change, retried
