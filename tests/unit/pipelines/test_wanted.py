@@ -17,7 +17,7 @@ COLUMNS = [
     {"name": "lon", "type": "decimal"},
     {"name": "lat", "type": "double"},
     {"name": "shape", "type": "geometry", "srid": 25832, "from": "the_geom"},
-    {"name": "names", "type": "text[]"},
+    {"name": "names", "type": "text[]", "from": "Einwohner\n" * 10},
 ]
 FORMATS = list(get_args(Format))
 SUBJECT = PublicationSubject(dataset="flights", definition=3, source="flights", source_revision=2)
