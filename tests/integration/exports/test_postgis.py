@@ -220,4 +220,4 @@ def test_a_geometry_is_proposed_and_can_be_checked_and_an_array_of_them_is_not(s
     with snapshot(Relation(source.dsn, "open.many", None, [])) as seen:
         assert [type_of(kind, category) for _, kind, category in seen.describe()] == [None, None]
     report = check(source.dsn, [Wanted("shapes", "open.shapes", None, [Column("g", "geometry", "g")])])
-    assert report.sources == {"shapes": "reads 1 columns"}
+    assert report.sources == {"shapes": "reads 1 column"}
