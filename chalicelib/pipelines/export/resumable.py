@@ -211,7 +211,6 @@ class Resumable:
         """Write the files that are missing, from the copy; the ledger's rows to keep, and all files."""
         state = self._state
         try:
-            self._adopted()
             if state["specs"] < len(self.specs):
                 with self._copy() as copy:
                     for spec in self.specs[state["specs"] :]:
@@ -241,13 +240,6 @@ class Resumable:
         self._job.heartbeat()
         if self._left < -self._settings.heartbeat / 2:
             raise OutOfTime
-
-    def _adopted(self) -> None:
-        """Note anew what the checkpoint names: it is this claim's now."""
-        uploads = self._state["current"]["outputs"] if self._state["current"] else []
-        self._job.note("staging", {"table": self._state["table"]})
-        for made in [*self._state["files"], *uploads]:
-            self._job.note("s3_object", {"key": made["key"]})
 
     @contextmanager
     def _copy(self) -> Iterator[Source]:
