@@ -130,6 +130,8 @@ def test_every_srid_becomes_wgs_84_longitude_first(source, tmp_path):
     _, contents = files_of(relation, tmp_path, specs=SPECS)
 
     assert [record["g"] for record in read_csv(contents["csv"])] == ["POINT(9 49.652542924)", "POINT(9 49)"]
+    shaped = [record["g"]["coordinates"] for record in read_json(contents["json"])]
+    assert shaped == [["9", "49.652542924"], ["9", "49"]]
 
 
 def test_what_has_no_srid_has_the_declared_one(source, tmp_path):
@@ -145,7 +147,10 @@ def test_what_has_no_srid_has_the_declared_one(source, tmp_path):
     [
         "POINT(9 49)",
         "SRID=4326;POINT(500000 5500000)",
-        "SRID=4326;POINT(48.78 99.18)",
+        "SRID=4326;POINT(180.01 0)",
+        "SRID=4326;POINT(-180.01 0)",
+        "SRID=4326;POINT(0 90.01)",
+        "SRID=4326;POINT(0 -90.01)",
         "SRID=4326;CIRCULARSTRING(0 0, 1 1, 2 0)",
         "SRID=4326;GEOMETRYCOLLECTION(CIRCULARSTRING(0 0, 1 1, 2 0))",
         "SRID=4326;TRIANGLE((0 0, 0 1, 1 1, 0 0))",
