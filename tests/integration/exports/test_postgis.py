@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,14 @@ def test_every_srid_becomes_wgs_84_longitude_first(source, tmp_path):
     assert [record["g"] for record in read_csv(contents["csv"])] == ["POINT(9 49.652542924)", "POINT(9 49)"]
     shaped = [record["g"]["coordinates"] for record in read_json(contents["json"])]
     assert shaped == [["9", "49.652542924"], ["9", "49"]]
+
+
+def test_the_order_is_that_of_the_wkt(source, tmp_path):
+    relation = shapes(source, "SRID=4326;POINT(9 1)", "SRID=4326;POINT(10 1)")
+
+    _, contents = files_of(replace(relation, columns=relation.columns[1:]), tmp_path, specs=SPECS[:1])
+
+    assert [record["g"] for record in read_csv(contents["csv"])] == ["POINT(10 1)", "POINT(9 1)"]
 
 
 def test_what_has_no_srid_has_the_declared_one(source, tmp_path):
