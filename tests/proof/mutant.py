@@ -10,7 +10,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / ".leaseway" / "mutants.json"
 """Which tests run which statement, and in how many seconds; by file, for a file that has changed is recorded anew."""
 
-LONGEST = 240
+LONGEST = 60
 """Seconds after which a test counts as hanging, and so as failed."""
 
 
@@ -60,6 +60,7 @@ class Mutants:
     found: dict[str, str]
     jobs: int
     seconds: int
+    save: Callable[[], None]
     items: dict[str, pytest.Item] = field(default_factory=dict)
 
     @pytest.hookimpl(tryfirst=True)
@@ -75,8 +76,7 @@ class Mutants:
             last = {name: test for name, test in last.items() if test in self.items}
             self.must_pass(sorted(set(last.values())))
             self.meet({mutant.name: [last[mutant.name]] for mutant in self.wanted if mutant.name in last})
-            left = [mutant for mutant in self.wanted if mutant.name not in self.found]
-            if left:
+            if left := [mutant for mutant in self.wanted if mutant.name not in self.found]:
                 record = self.recorded()
                 self.meet({mutant.name: self.candidates(mutant, record) for mutant in left}, tell=True)
         return True
@@ -92,10 +92,10 @@ class Mutants:
                 chosen.append(test)
         return chosen
 
-    def must_pass(self, tests: list[str]) -> None:
+    def must_pass(self, tests: list[str], recording: Any = None) -> None:
         """What fails without a mutant notices none."""
         with self.databases() as names:
-            fork = self.fork(None, tests, names)
+            fork = self.fork(None, tests, names, recording)
             for _ in self.wait([fork]):
                 if failed := fork.verdict()[0]:
                     pytest.exit(f"{failed} fails without any mutant", 1)
@@ -104,24 +104,20 @@ class Mutants:
         """Test to its seconds and the statements it runs."""
         known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         files = sorted({test.split("::")[0] for test in self.items})
-        hashes = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest() for file in files}
-        stale = [file for file in files if known.get(file, {}).get("sha256") != hashes[file]]
-        tests = [test for test in self.items if test.split("::")[0] in stale]
-        if tests:
-            print(f"{len(tests)} tests are asked which statements they run", flush=True)
-            for file in stale:
-                known[file] = {"sha256": hashes[file], "tests": {}}
-            with self.databases() as names:
-                fork = self.fork(None, tests, names, recording=known)
-                for _ in self.wait([fork]):
-                    if failed := fork.verdict()[0]:
-                        pytest.exit(f"{failed} fails without any mutant", 1)
+        for file in files:
+            sha256 = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
+            if known.get(file, {}).get("sha256") == sha256:
+                continue
+            print(f"{file} is asked which statements its tests run", flush=True)
+            known[file] = {"sha256": sha256, "tests": {}}
+            self.must_pass([test for test in self.items if test.split("::")[0] == file], recording=known)
             known = json.loads(RECORD.read_text())
         return {test: tuple(each) for file in files for test, each in known[file]["tests"].items()}
 
     def meet(self, tests: dict[str, list[str]], *, tell: bool = False) -> None:
         """Each mutant meets its tests, some mutants at a time."""
-        waiting = [mutant for mutant in self.wanted if tests.get(mutant.name) is not None]
+        waiting = [mutant for mutant in self.wanted if tests.get(mutant.name)]
+        number = len(waiting)
         with ExitStack() as stack:
             free = [stack.enter_context(self.databases()) for _ in range(self.jobs)]
             running: dict[int, tuple[Fork, tuple[str, str], ExitStack]] = {}
@@ -138,11 +134,12 @@ class Mutants:
                     test, killed = fork.verdict()
                     if test:
                         self.found[fork.mutant.name] = test
+                        self.save()
                     if killed:  # whatever it was at is half done
                         names = stack.enter_context(self.databases())
                     if tell:
-                        said = f"noticed by {test}" if test else f"SURVIVED {len(tests[fork.mutant.name])} tests"
-                        print(f"{count}/{len(tests)} {fork.mutant.name}: {said}", flush=True)
+                        said = f"noticed by {test}" if test else f"not noticed by {len(tests[fork.mutant.name])} tests"
+                        print(f"{count}/{number} {fork.mutant.name}: {said}", flush=True)
                     own.close()
                     free.append(names)
 
@@ -217,7 +214,7 @@ class Mutants:
         reports = runtestprotocol(self.items[test], log=False, nextitem=self.items[following])
         if recording is not None:
             Transaction.run = run
-            ran = [name for name, text in sql._texts.items() if text in texts]
+            ran = [name for name, text in sql._texts.items() if any(text in run for run in texts)]  # or explained it
             recording[test.split("::")[0]]["tests"][test] = time.monotonic() - began, ran
         failed = [report for report in reports if report.failed]
         if failed and not self.changed:

@@ -3,11 +3,12 @@
     python -m tests.proof.mutate                     all mutants
     python -m tests.proof.mutate --since main        those of the files changed since a branch left this one
     python -m tests.proof.mutate --only claim_job    those of one statement, function, constraint or index
+    python -m tests.proof.mutate --left              those without a verdict so far: goes on where a run was stopped
     python -m tests.proof.mutate --list              what they are
 
 `noticed.txt` names the test that noticed each mutant last; it is tried first. A mutant that it doesn't notice meets the
-other tests that run its statement, the quickest first, and the file is written anew. Mutants that nothing can tell from
-the original stand in `equivalent.txt` with the reason.
+other tests that run its statement, the quickest first; the file is written at each verdict. Mutants that nothing can
+tell from the original stand in `equivalent.txt` with the reason.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SQL = ROOT / "chalicelib" / "engine" / "sql"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 NOTICED = Path(__file__).with_name("noticed.txt")
-TESTS = [
-    "tests/integration/engine",
-    "tests/proof/test_schema.py",
-    "tests/proof/test_interleavings.py",
-    "tests/proof/test_crash_points.py",
-    "tests/proof/test_stateful.py",
-]
+TESTS = ["tests/integration/engine", "tests/proof/test_schema.py"]
+"""Of seconds at most: what only the long ones of the proof would notice wants a small test, too."""
 TOO_LONG = "tests/integration/engine/test_wake_ups.py::test_ten_thousand_queued_jobs"
 REFUSES = "tests/proof/test_schema.py::test_the_schema_refuses[{}]"
 
@@ -217,9 +213,9 @@ def all_mutants() -> list[Mutant]:
 
 
 def named(path: Path) -> dict[str, str]:
-    """A file of "mutant = what is to be said of it"."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return dict(line.rsplit(" = ", 1) for line in lines if line and not line.startswith("#"))
+    """A file of "mutant = what is to be said of it"; either may have a condition with a sign of equality."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return dict(re.findall(r"^([^#`\n][^`\n]*?(?:`[^`\n]*`)?) = (.*)$", text, re.MULTILINE))
 
 
 def changed_since(base: str) -> set[str]:
@@ -262,13 +258,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--since", help="a branch or a commit")
     parser.add_argument("--only", nargs="*", help="of these statements, functions, CHECKs or indexes")
+    parser.add_argument("--left", action="store_true", help="of those, what is neither noticed nor equivalent so far")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--seconds", type=int, default=120, help="of tests that a mutant meets at most")
     options = parser.parse_args()
     every = all_mutants()
     names = [mutant.name for mutant in every]
-    known = named(EQUIVALENT)
+    known, noticed = named(EQUIVALENT), named(NOTICED)
     if gone := known.keys() - set(names):
         raise SystemExit(f"{EQUIVALENT.name} names mutants that are no more: {sorted(gone)}")
     if len(set(names)) < len(names):
@@ -279,25 +276,27 @@ def main() -> int:
         wanted = [mutant for mutant in every if mutant.of in changed]
     if options.only:
         wanted = [mutant for mutant in wanted if mutant.of in options.only]
+    if options.left:
+        wanted = [mutant for mutant in wanted if mutant.name not in known.keys() | noticed.keys()]
     if options.list:
         for mutant in wanted:
             print(mutant.name, f"= {known[mutant.name]}" if mutant.name in known else "")
         return 0
     wanted = [mutant for mutant in wanted if mutant.name not in known]
     if not wanted:
-        print("mutants        nothing has changed that has any")
+        print("mutants        nothing to run")
         return 0
-    noticed, found = named(NOTICED), dict[str, str]()
-    began, code = time.monotonic(), 1
-    try:
-        code = run(wanted, noticed, found, options.jobs, options.seconds)
-    finally:
+    found: dict[str, str] = {}
+
+    def save(gone: Collection[str] = ()) -> None:
         told = named(NOTICED) | found  # of another run, too
-        gone = set() if code else {mutant.name for mutant in wanted} - found.keys()
         lines = [f"{name} = {told[name]}" for name in names if name in told and name not in gone]
         NOTICED.write_text("\n".join([HEADER, *lines, ""]), encoding="utf-8")
-    if code:
+
+    began = time.monotonic()
+    if code := run(wanted, noticed, found, options.jobs, options.seconds, save):
         return code
+    save({mutant.name for mutant in wanted} - found.keys())
     survivors = [mutant.name for mutant in wanted if mutant.name not in found]
     print(*[f"SURVIVED {name}" for name in survivors], sep="\n")
     print(
@@ -310,7 +309,14 @@ def main() -> int:
 HEADER = "# Each mutant, and the test that noticed it last; written by mutate.py."
 
 
-def run(wanted: list[Mutant], noticed: dict[str, str], found: dict[str, str], jobs: int, seconds: int) -> int:
+def run(
+    wanted: list[Mutant],
+    noticed: dict[str, str],
+    found: dict[str, str],
+    jobs: int,
+    seconds: int,
+    save: Callable[[], None],
+) -> int:
     """Find for each mutant the test that notices it; pytest's exit code."""
     # Ended from outside it stops its server, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -318,7 +324,7 @@ def run(wanted: list[Mutant], noticed: dict[str, str], found: dict[str, str], jo
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             if nonsense := [mutant.name for mutant in wanted if not stands(mutant, connection)]:
                 raise SystemExit(f"these are no SQL, so that failing proves nothing: {nonsense}")
-        plugin = Mutants(server.dsn, wanted, noticed, found, jobs, seconds)
+        plugin = Mutants(server.dsn, wanted, noticed, found, jobs, seconds, save)
         return int(pytest.main(["-s", "-p", "no:cacheprovider", "--deselect", TOO_LONG, *TESTS], plugins=[plugin]))
 
 
