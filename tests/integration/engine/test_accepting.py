@@ -200,6 +200,8 @@ def test_the_active_job_of_a_subject_is_found(engine):
     assert engine.find("parcel:a", "delivery") == job
     assert engine.find("parcel:a", "recall") is None
     assert engine.find("parcel:b") is None
+    assert work(engine, job.id) == "finished"
+    assert engine.find("parcel:a") is None
 
 
 def test_jobs_are_listed_newest_first_in_pages(engine):

@@ -37,7 +37,9 @@ def test_the_same_key_and_body_give_the_same_job_whatever_became_of_it(engine, q
 
 def test_another_key_principal_or_route_is_another_request(engine):
     every = [key(), key("b"), key(principal="other"), key(route="POST /letters"), None, None]
-    assert len({send(engine, each).id for each in every}) == len(every)
+    sent = [send(engine, each).id for each in every]
+    assert len(set(sent)) == len(every)
+    assert [send(engine, each).id for each in every if each] == sent[:4]
 
 
 def test_another_body_under_the_same_key_is_refused_and_nothing_is_accepted(engine):
@@ -94,6 +96,17 @@ def test_a_failure_that_was_purged_is_the_answer_as_long_as_its_key_lasts(engine
     assert engine.db.run("select failure from engine.idempotency") == [{"failure": None}]
     engine.db.run("delete from engine.failure")  # as earlier releases purged
     assert send(engine, key()).status == "queued"
+
+
+def test_each_key_keeps_the_failure_that_came_of_it(engine):
+    keys = key("a"), key("b"), key("c")
+    jobs = [send(engine, each).id for each in keys]
+    for job in jobs:
+        engine.cancel(job)
+    failed = [send(engine, each) for each in keys]
+    for job in (jobs[1], jobs[0], jobs[2]):
+        engine.purge(job)
+    assert [send(engine, each) for each in keys] == failed
 
 
 def test_the_record_is_kept_with_its_job_or_not_at_all(engine):

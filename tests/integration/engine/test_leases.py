@@ -444,6 +444,27 @@ def test_a_transaction_that_never_reached_its_commit_is_not_taken_for_one_that_d
     assert lossy.job(job).status == "running"
 
 
+def test_what_an_earlier_claim_left_is_not_taken_for_the_write_that_was_lost(lossy, clock):
+    job = lossy.accept("tour", Parcel(name="a")).job.id
+    take(lossy, job).wait(1, None)
+    clock.advance("1 s")
+    leased = take(lossy, job)
+    lose(lossy, clock, job)
+    lossy.db.requests = [sql.wait_job]
+    with pytest.raises(LeaseLost):
+        leased.wait(1, None)
+
+
+def test_nor_is_what_an_earlier_step_left(lossy, clock):
+    job = lossy.accept("tour", Parcel(name="a")).job.id
+    leased = take(lossy, job)
+    leased.advance("DRIVE", [], {}, hand_over=False)
+    lose(lossy, clock, job)
+    lossy.db.requests = [sql.advance_job]
+    with pytest.raises(LeaseLost):
+        leased.advance("UNLOAD", [], {}, hand_over=False)
+
+
 # Cancellation reaches the owner
 
 

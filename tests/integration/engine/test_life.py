@@ -113,6 +113,14 @@ def test_a_transient_failure_backs_off_and_the_third_one_is_final(engine, queues
     assert queues.of(job) == [0, 10, 40]
 
 
+def test_not_even_a_worker_that_has_miscounted_begins_a_fourth_attempt(engine, database, job):
+    database.run("update engine.job set attempts = 2")
+    leased = take(engine, job)
+    with pytest.raises(LeaseLost):
+        leased.retry("internal_error", {})
+    assert (engine.job(job).state, engine.job(job).attempts) == ("PACK", 3)
+
+
 def test_a_permanent_failure_is_final_at_once(engine, job):
     def pack(leased):
         raise PermanentFailure("source_denied", relation="flights")

@@ -56,8 +56,8 @@ def test_what_took_a_payload_cannot_be_requeued(engine):
     assert refused.value.code == "payload_erased"
 
 
-def test_what_did_not_fail_cannot_be_requeued(engine):
-    job = engine.accept("delivery", Parcel(name="a")).job.id
+def test_what_did_not_fail_cannot_be_requeued_though_another_one_did(engine, failed):
+    job = engine.accept("delivery", Parcel(name="b")).job.id
     with pytest.raises(Refusal) as refused:
         engine.requeue(job)
     assert refused.value.code == "not_found"

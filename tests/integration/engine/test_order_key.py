@@ -95,6 +95,17 @@ def test_the_queue_budget_starts_when_it_is_the_job_s_turn(engine, clock, line):
     assert work(engine, third) == "finished"
 
 
+def test_without_recovery_for_longer_than_the_budgets_nobody_fails_who_was_held_back(engine, clock, line):
+    first, second, third = line
+    clock.advance("31 hours")
+    engine.recover()
+    assert engine.failure(first).code == "deadline_exceeded"
+    for job in (second, third):
+        assert engine.job(job).deadline_at == clock.now() + timedelta(hours=30)
+    assert engine.job(second).waiting_for is None
+    assert engine.job(third).waiting_for.code == "earlier_job"
+
+
 def test_whoever_is_held_back_can_be_cancelled_and_holds_nobody(engine, line):
     first, second, third = line
     assert engine.cancel(second) is Outcome.CANCELLED
@@ -103,10 +114,21 @@ def test_whoever_is_held_back_can_be_cancelled_and_holds_nobody(engine, line):
     assert work(engine, third) == "finished"
 
 
+def test_an_end_releases_the_next_of_its_own_key(engine, line):
+    first, second, third = line
+    head, next = (engine.accept("ferry", Parcel(name="b")).job.id for _ in range(2))
+    engine.cancel(second)
+    engine.cancel(first)
+    assert [engine.job(job).waiting_for for job in (third, head)] == [None, None]
+    assert engine.job(next).waiting_for.code == "earlier_job"
+
+
 def test_a_head_that_went_without_a_word_is_noticed_by_recovery_and_the_oldest_goes_first(
     engine, clock, line, admin_database_dsn
 ):
-    first, second, third = line
+    engine.accept("crawl", Parcel(name="c"))  # neither somebody else nor who has ended is their head
+    assert work(engine, line[0]) == "finished"
+    first, second, third = *line[1:], engine.accept("ferry", Parcel(name="a")).job.id
     with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
         admin.execute("delete from engine.job where id = %s", [first])
         admin.execute("update engine.job set locked_until = locked_until - interval '1 min' where id = %s", [third])

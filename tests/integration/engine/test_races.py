@@ -176,6 +176,38 @@ def test_a_claim_that_is_older_than_the_pause_and_committed_at_its_end_keeps_its
     assert kinds(engine, job) == ["accepted", "claimed"]
 
 
+def test_the_end_of_a_head_waits_for_who_is_taking_the_place_behind_it(engine, other, meanwhile):
+    head = take(engine, engine.accept("ferry", Parcel(name="a")).job.id)
+    with other.transaction() as tx:
+        next = engine.accept("ferry", Parcel(name="a"), tx=tx).job.id
+        ended = meanwhile(lambda: head.complete([], {}))
+    ended.result()
+    assert engine.job(next).waiting_for is None
+
+
+def test_the_end_of_a_head_waits_for_the_cancellation_of_the_next_one(engine, other, meanwhile):
+    first, second, third = (engine.accept("ferry", Parcel(name="a")).job.id for _ in range(3))
+    head = take(engine, first)
+    with other.transaction() as tx:
+        tx.run(sql.cancel_job, job_id=second, wakeup_lost=timedelta(minutes=30))
+        ended = meanwhile(lambda: head.complete([], {}))
+    ended.result()
+    assert engine.job(third).waiting_for is None
+
+
+@pytest.mark.parametrize("ends", ["a head of another key", "who is held back"])
+def test_whoever_takes_a_place_holds_up_nobody_but_the_head_of_its_key(engine, other, ends):
+    jobs = {
+        name: [engine.accept("ferry", Parcel(name=name)).job.id for _ in range(2)] for name in ("its key", "another")
+    }
+    job = jobs["another"][0] if ends == "a head of another key" else jobs["its key"][1]
+    with other.transaction() as tx:
+        engine.accept("ferry", Parcel(name="its key"), tx=tx)
+        with engine.db.transaction() as mine:
+            mine.run("set local lock_timeout = '200ms'")
+            assert mine.run(sql.cancel_job, job_id=job, wakeup_lost=timedelta(minutes=30))
+
+
 def test_two_operators_who_requeue_one_failure_make_one_job(engine, other, job, meanwhile):
     engine.cancel(job)
     with other.transaction() as tx:

@@ -240,6 +240,58 @@ def test_a_bad_row_that_somebody_changes_or_owns_by_now_is_not_failed(engine, cl
     other.close()
 
 
+@pytest.mark.parametrize(
+    "change", [lambda engine, job: take(engine, job), lambda engine, job: engine.pause()], ids=["claimed", "paused"]
+)
+def test_a_job_that_is_claimed_or_paused_after_it_was_listed_is_left_as_it_is(engine, clock, monkeypatch, job, change):
+    clock.advance("31 min")
+    run = engine.db.run
+
+    def changing(statement, /, **params):
+        rows = run(statement, **params)
+        if statement == sql.list_overdue_jobs and rows:
+            change(engine, job)
+        return rows
+
+    monkeypatch.setattr(engine.db, "run", changing)
+    assert engine.recover()["in_other_hands"] == 1
+    assert "wake_up_lost" not in kinds(engine, job)
+
+
+UNOWNED = "claim_id = null, lease_owner = null, "
+HELD_BACK = UNOWNED + "state = 'REQUESTED', attempts = 0, order_key = 'a', order_number = 1, held_back = true, "
+CANCELLED = "cancel_requested_at = engine.clock(), "
+OVERDUE = {
+    "its worker is lost": "",
+    "its wake-up is lost": UNOWNED,
+    "it is held back": HELD_BACK,
+    "it is cancelled": CANCELLED,
+    "it is both, which nothing makes it": HELD_BACK + CANCELLED,
+    "its deadline has passed": "deadline_at = engine.clock(), ",
+    "its attempts are spent": "attempts = 3, ",
+}
+
+
+@pytest.mark.parametrize("why", OVERDUE)
+def test_recovery_changes_a_row_in_one_place(engine, job, why):
+    """Of two changes of one row in one statement PostgreSQL makes one, and doesn't promise which."""
+    take(engine, job)
+    engine.db.run(f"update engine.job set {OVERDUE[why]} locked_until = engine.clock()")
+    explain = "explain (analyze, format json) " + sql.recover_job
+    backoff, wakeup_lost = [timedelta(seconds=10), timedelta(seconds=40)], timedelta(minutes=30)
+    [row] = engine.db.run(explain, job_id=job, backoff=backoff, wakeup_lost=wakeup_lost)
+
+    def changes(node):
+        """How many rows each change of the table is given."""
+        if (node["Node Type"], node.get("Relation Name")) == ("ModifyTable", "job"):
+            yield node["Plans"][0]["Actual Rows"]
+        for part in node.get("Plans", []):
+            yield from changes(part)
+
+    given = list(changes(row["QUERY PLAN"][0]["Plan"]))
+    assert (len(given), sum(given)) == (4, 1)
+
+
 def test_recovery_is_bounded_by_time_not_by_number(engine, clock, monkeypatch):
     for number in range(5):
         engine.accept("delivery", Parcel(name=str(number)))
