@@ -124,7 +124,7 @@ def _relation(database: "Database", source: dict[str, Any]) -> Described:
 def _seen(relation: Relation) -> Described:
     try:
         with snapshot(relation) as seen:
-            described = [(name, kind, type_of(kind, category)) for name, kind, category in seen.describe()]
+            described = [(name, str(found), type_of(found)) for name, found in seen.describe()]
             published = [name for name, _, type_ in described if type_]
             records, *filled = seen.filled(published)
     except SourceError as error:

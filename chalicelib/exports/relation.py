@@ -22,6 +22,7 @@ from .formats import STAGING, Column, FileSpec, Format, copy_statement, piece_st
 from .gzipped import MEDIA_TYPE as GZIP
 from .gzipped import Gzip
 from .storage import Stored
+from .types import Found
 
 SQL = statements("chalicelib.exports")
 
@@ -355,14 +356,14 @@ class Source:
                 found = self.connection.execute("select %s::regclass::text", [self._relation.relation]).fetchone()
                 self._from = str(found[0]) if found else ""
             described = self._describe()
-            types = self._types(described)
+            types = types_of(self.connection, described)
             self.unpublished = self._unpublished()
         for column, oid in zip(self.columns, described, strict=True):
-            if not column.written.takes(*types[oid][:2]):
+            if not column.written.takes(types[oid]):
                 raise self._changed(column)
         # A reader's search_path may lead anywhere, so what an extension writes its types with is named with its schema.
         self.columns = [
-            replace(column, schema=types[oid][2]) for column, oid in zip(self.columns, described, strict=True)
+            replace(column, schema=types[oid].schema) for column, oid in zip(self.columns, described, strict=True)
         ]
 
     def identity(self) -> str | None:
@@ -389,18 +390,13 @@ class Source:
             raise self._changed(self.columns[len(found) - 1], "42703") from None
         return [column.type_code for column in cursor.description or []]
 
-    def describe(self) -> list[tuple[str, str, str]]:
-        """Every column: its name, its type's name and category in pg_type."""
+    def describe(self) -> list[tuple[str, Found]]:
+        """Every column: its name and its type."""
         with self._blaming():
             cursor = self.connection.execute(f"select * from {self._from} as source limit 0", binary=True)
             found = [(column.name, column.type_code) for column in cursor.description or []]
-            types = self._types([oid for _, oid in found])
-        return [(name, *types[oid][:2]) for name, oid in found]
-
-    def _types(self, oids: list[int]) -> dict[int, tuple[str, str, str]]:
-        """Name and category of these types, an array's as its elements', and the schema."""
-        found = self.connection.execute(SQL.describe_types, {"oids": oids})
-        return {oid: (name, category, schema) for oid, name, category, schema in found}
+            types = types_of(self.connection, [oid for _, oid in found])
+        return [(name, types[oid]) for name, oid in found]
 
     def _unpublished(self) -> list[str]:
         published = {column.source for column in self.columns}
@@ -512,6 +508,11 @@ class Source:
     def _copy(self, statement: str) -> Iterator[list[memoryview]]:
         with self._blaming():
             yield from rows_of(self.connection, statement)
+
+
+def types_of(connection: psycopg.Connection[Any], oids: list[int]) -> dict[int, Found]:
+    """The types of columns that a server has described."""
+    return {oid: Found(*found) for oid, *found in connection.execute(SQL.describe_types, {"oids": oids})}
 
 
 def rows_of(connection: psycopg.Connection[Any], statement: str) -> Iterator[list[memoryview]]:

@@ -34,10 +34,10 @@ def of_relation(relation: Relation) -> tuple[int, list[Looked]]:
     """How many records were read, at most RECORDS, and the columns; SourceError."""
     with snapshot(relation) as source:
         described = source.describe()
-        rows = source.first([name for name, _, _ in described], RECORDS)
+        rows = source.first([name for name, _ in described], RECORDS)
     columns = [
-        _looked(name, kind, type_of(kind, category), [row[at] for row in rows])
-        for at, (name, kind, category) in enumerate(described)
+        _looked(name, str(found), type_of(found), [row[at] for row in rows])
+        for at, (name, found) in enumerate(described)
     ]
     return len(rows), columns
 

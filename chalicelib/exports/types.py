@@ -49,6 +49,23 @@ WKT = _shape("{s}st_astext(g, 9)")  # a tenth of a millimetre
 
 
 @dataclass(frozen=True)
+class Found:
+    """A type at the source, as pg_type has it; an array's is that of its elements, the name with []."""
+
+    name: str
+    kind: str
+    """typtype: b is a base type, e an enum."""
+    schema: str
+
+    def __str__(self) -> str:
+        return self.name if self.schema == "pg_catalog" else f"{self.schema}.{self.name}"
+
+
+EXTENSIONS = {"citext", "geometry", "geography"}
+"""Types that may stand in any schema: only a superuser could make another base type of that name."""
+
+
+@dataclass(frozen=True)
 class Type:
     """A declared type: what it takes from the source and the SQL that writes it.
 
@@ -56,7 +73,7 @@ class Type:
     """
 
     sources: str
-    """Types of pg_type by name, or by category where it is a capital."""
+    """PostgreSQL's own types and EXTENSIONS, by name; ``enum`` is any of those."""
     value: str = "{0}::text"
     """The column as CSV and XML take it, and JSON too unless ``json`` is set."""
     json: str | None = None
@@ -66,18 +83,19 @@ class Type:
     """Whether a value may hold characters that XML escapes."""
     array: bool = False
 
-    def takes(self, name: str, category: str) -> bool:
-        """Whether the source's type may be published as this one: its name and category in pg_type.
-
-        An array's are those of its elements, the name with [].
-        """
-        if name.endswith("[]") != self.array:
+    def takes(self, found: Found) -> bool:
+        """Whether the source's type may be published as this one. A name alone says nothing: anybody may give it."""
+        name = found.name.removesuffix("[]")
+        if found.name.endswith("[]") != self.array:
             return False
-        return name.removesuffix("[]") in self.sources.split() or category in self.sources.split()
+        if found.kind == "e":
+            return "enum" in self.sources.split()
+        known = found.kind == "b" and (found.schema == "pg_catalog" or name in EXTENSIONS)
+        return known and name in self.sources.split()
 
 
 TYPES = {
-    "text": Type("S E", order=('{0}::text collate "C"',), escaped=True),
+    "text": Type("text varchar bpchar name citext enum", order=('{0}::text collate "C"',), escaped=True),
     "integer": Type("int2 int4 int8", json="{0}"),
     "decimal": Type("numeric", f"({DECIMAL})::text", json=DECIMAL, order=("{0}", "scale({0})")),
     "double": Type("float4 float8", f"({DOUBLE})::text", json=DOUBLE, order=("{0}", "{0}::text")),
@@ -133,13 +151,13 @@ def staging_value(type_: Type) -> str:
 def _staged(type_: Type) -> Type:
     """The type as it stands in a staging table: text, which is written as the source would have written it."""
     if _apart(type_):
-        return Type("S", "({0}::json ->> 0)", "({0}::json -> 1)", escaped=type_.escaped)
-    return Type("S", "{0}", None if type_.json is None else "{0}::json", escaped=type_.escaped)
+        return Type("text", "({0}::json ->> 0)", "({0}::json -> 1)", escaped=type_.escaped)
+    return Type("text", "{0}", None if type_.json is None else "{0}::json", escaped=type_.escaped)
 
 
 STAGED = {name: _staged(type_) for name, type_ in TYPES.items()}
 
 
-def type_of(name: str, category: str) -> str | None:
-    """The type that a source's column (its type's name and category in pg_type) may be declared as, if there is one."""
-    return next((declared for declared, type_ in TYPES.items() if type_.takes(name, category)), None)
+def type_of(found: Found) -> str | None:
+    """The type that a source's column may be declared as, if there is one."""
+    return next((declared for declared, type_ in TYPES.items() if type_.takes(found)), None)

@@ -1,5 +1,5 @@
--- What the types of columns are called: name and category, of an array those of its elements (the name with []), of a
--- domain those of what it is made of; and the schema, for a type of an extension is written by functions that stand there.
+-- What the types of columns are: name, kind and schema, of an array those of its elements (the name with []), of a domain
+-- those of what it is made of. A type of an extension is written by functions of its schema.
 -- fence:  none, it reads the source's catalogue
 -- index:  pg_type_oid_index, pg_namespace_oid_index
 with recursive element as (
@@ -20,7 +20,7 @@ with recursive element as (
 )
 select described.oid
      , coalesce(element_type.typname || '[]', described.typname)
-     , coalesce(element_type.typcategory, described.typcategory)
+     , coalesce(element_type.typtype, described.typtype)
      , nspname
   from pg_catalog.pg_type as described
   left join ( element join pg_catalog.pg_type as element_type

@@ -21,7 +21,7 @@ from chalicelib.db import statements
 from chalicelib.engine import LeaseLost
 from chalicelib.exports.errors import of_psycopg
 from chalicelib.exports.formats import quoted
-from chalicelib.exports.relation import LOCK_WAIT, QUIET, SILENCE, reach
+from chalicelib.exports.relation import LOCK_WAIT, QUIET, SILENCE, reach, types_of
 from chalicelib.exports.types import TYPES
 
 from .manifest import Contract
@@ -121,10 +121,9 @@ def column_faults(connection: psycopg.Connection, contract: Contract) -> Iterato
     names = _list(column.name for column in contract.columns)
     described = connection.execute(f"select {names} from {_table(contract)} limit 0", binary=True).description
     oids = [column.type_code for column in described or []]
-    rows = connection.execute(SOURCE.describe_types, {"oids": oids})
-    types = {oid: (name, category) for oid, name, category, _ in rows}
+    types = types_of(connection, oids)
     for column, oid in zip(contract.columns, oids, strict=True):
-        if not TYPES[column.type].takes(*types[oid]):
+        if not TYPES[column.type].takes(types[oid]):
             yield column.name
 
 

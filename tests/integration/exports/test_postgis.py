@@ -230,8 +230,8 @@ def test_a_geometry_is_proposed_and_can_be_checked_and_an_array_of_them_is_not(s
     source.run("create table open.many (g geometry[], b box2d)")
 
     with snapshot(Relation(source.dsn, "open.shapes", None, [])) as seen:
-        assert [type_of(kind, category) for _, kind, category in seen.describe()] == ["integer", "geometry"]
+        assert [type_of(found) for _, found in seen.describe()] == ["integer", "geometry"]
     with snapshot(Relation(source.dsn, "open.many", None, [])) as seen:
-        assert [type_of(kind, category) for _, kind, category in seen.describe()] == [None, None]
+        assert [type_of(found) for _, found in seen.describe()] == [None, None]
     report = check(source.dsn, [Wanted("shapes", "open.shapes", None, [Column("g", "geometry", "g")])])
     assert report.sources == {"shapes": "reads 1 column"}

@@ -484,6 +484,11 @@ def test_a_source_whose_slots_are_taken_is_waited_for(team, dsn):
             {"relation": "mart.trees", "sqlstate": "42703"},
         ),
         ("alter table mart.trees alter id type text", "target_changed", {"relation": "mart.trees", "column": "id"}),
+        (
+            "create type mart.text as (other text); alter table mart.trees drop species, add species mart.text",
+            "target_changed",
+            {"relation": "mart.trees", "column": "species"},
+        ),
         ("drop schema leaseway", "target_changed", {"relation": "mart.trees", "sqlstate": "3F000"}),
         ("revoke insert on mart.trees from leaseway_app", "target_denied", {}),
         (
