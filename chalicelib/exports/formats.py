@@ -277,10 +277,13 @@ def geojson(geometry: str | None = None, longitude: str | None = None, latitude:
 
 
 def _coordinate(value: str, limit: int) -> str:
-    """Degrees as a number of JSON; what is out of range is a bad record (no number of its type: 22P02)."""
+    """Degrees as a number of JSON; what is out of range is a bad record (no number of its type: 22P02).
+
+    Compared with every digit that is written: as float8 180.00000000000000000001 is 180.
+    """
     return (
-        f"case when ({value})::float8 between -{limit} and {limit} then ({value})"
-        f" when ({value}) is not null then (({value}) || ' is out of range')::float8::text end"
+        f"case when ({value})::numeric between -{limit} and {limit} then ({value})"
+        f" when ({value}) is not null then (({value}) || ' is out of range')::numeric::text end"
     )
 
 

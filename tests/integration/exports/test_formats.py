@@ -112,7 +112,8 @@ def test_a_feature_has_its_place_from_two_columns_and_none_where_one_of_them_is_
     source.run("create table open.t (n int, lon numeric, lat float8)")
     source.run(
         "insert into open.t values (1, 9.180000000000000001, 48.78), (2, -180, 90), (3, 180, -90), (4, null, 1),"
-        " (5, 1, null), (6, 'NaN', 1), (7, 1, 'Infinity'), (8, 1e-7, 1e-7)"
+        " (5, 1, null), (6, 'NaN', 1), (7, 1, 'Infinity'), (8, 1e-7, 1e-7),"
+        " (9, 180.00000000000000000000, 5e-324)"
     )
     relation = Relation(source.dsn, "open.t", None, columns_of(n="integer", lon="decimal", lat="double"))
 
@@ -128,14 +129,22 @@ def test_a_feature_has_its_place_from_two_columns_and_none_where_one_of_them_is_
         None,
         None,
         ["0.0000001", "1e-07"],
+        ["180.00000000000000000000", "5e-324"],
     ]
     assert {geometry["type"] for geometry, _ in features if geometry} == {"Point"}
-    assert [list(properties) for _, properties in features] == [["n", "lon", "lat"]] * 8
+    assert [list(properties) for _, properties in features] == [["n", "lon", "lat"]] * 9
 
 
 @pytest.mark.parametrize(
     ("lon", "lat", "column"),
-    [("180.01", "0", "lon"), ("0", "-90.01", "lat"), ("-181", "null", "lon"), ("null", "91", "lat")],
+    [
+        ("180.01", "0", "lon"),
+        ("0", "-90.01", "lat"),
+        ("-181", "null", "lon"),
+        ("null", "91", "lat"),
+        ("180.00000000000000000001", "0", "lon"),
+        ("0", "-90.00000000000000000001", "lat"),
+    ],
 )
 def test_a_place_beyond_the_earth_is_a_bad_record_with_its_column(source, tmp_path, lon, lat, column):
     source.run(f"create table open.t as select 1 as n, 0.0 as lon, 0.0 as lat union all select 2, {lon}, {lat}")
