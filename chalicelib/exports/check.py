@@ -12,7 +12,7 @@ from chalicelib.db import statements
 from .address import BadAddress, secured
 from .errors import SourceError, blaming_source
 from .formats import Column
-from .relation import Relation, reach, snapshot
+from .relation import ONLY_POSTGRESQL, Relation, reach, snapshot
 
 SQL = statements("chalicelib.exports")
 
@@ -44,7 +44,8 @@ def check(dsn: str, wanted: Iterable[Wanted]) -> Report:
     report = Report()
     try:
         address = secured(dsn)
-        with blaming_source("the server"), reach(address) as connection:
+        with blaming_source("the server"), reach(address) as connection, connection.transaction():
+            connection.execute(ONLY_POSTGRESQL)  # a login that could write isn't to hide it by a search_path
             _look(connection, address, report)
     except BadAddress as error:
         report.findings.append(str(error))

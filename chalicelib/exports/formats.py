@@ -100,15 +100,15 @@ def _csv(columns: Sequence[Column], records: str) -> str:
 
 def _json(columns: Sequence[Column], records: str) -> str:
     values = ", ".join(f"{column.json} as {quoted(column.name)}" for column in columns)
-    return f"select row_to_json(object.*) from (select {values} from {records}) as object"
+    return f"select pg_catalog.row_to_json(object.*) from (select {values} from {records}) as object"
 
 
 def _jsonl(columns: Sequence[Column], records: str) -> str:
     """As JSON; a line break in a json value can only stand between its parts, and would make two lines of one."""
-    line = "row_to_json(object.*)"
+    line = "pg_catalog.row_to_json(object.*)"
     if any(column.type.startswith("json") for column in columns):
-        line = f"translate({line}::text, e'\\n\\r', '  ')"
-    return _json(columns, records).replace("row_to_json(object.*)", line, 1)
+        line = f"pg_catalog.translate({line}::pg_catalog.text, e'\\n\\r', '  ')"
+    return _json(columns, records).replace("pg_catalog.row_to_json(object.*)", line, 1)
 
 
 # Safe in XML 1.0 by the fourth edition too, which expat goes by.
@@ -121,7 +121,7 @@ def element_name(name: str) -> str:
 
 
 # ">" for the sake of "]]>"; a parser would turn a bare CR into LF; LF so that a record stays one line.
-ESCAPES = (("'&'", "'&amp;'"), ("'<'", "'&lt;'"), ("'>'", "'&gt;'"), ("chr(13)", "'&#13;'"), ("chr(10)", "'&#10;'"))
+ESCAPES = {"'&'": "&amp;", "'<'": "&lt;", "'>'": "&gt;", r"e'\r'": "&#13;", r"e'\n'": "&#10;"}
 
 
 def _xml(columns: Sequence[Column], records: str) -> str:
@@ -129,13 +129,14 @@ def _xml(columns: Sequence[Column], records: str) -> str:
     for column in columns:
         value = _value(column)
         if column.written.escaped:
-            for character, reference in ESCAPES:
-                value = f"replace({value}, {character}, {reference})"
+            for character, reference in ESCAPES.items():
+                value = f"pg_catalog.replace({value}, {character}, '{reference}')"
         name = element_name(column.name)
-        elements.append(f"coalesce('<{name}>' || ({value}) || '</{name}>', '<{name} xsi:nil=\"true\"/>')")
+        element = f"'<{name}>' operator(pg_catalog.||) ({value}) operator(pg_catalog.||) '</{name}>'"
+        elements.append(f"coalesce({element}, '<{name} xsi:nil=\"true\"/>')")
     # Functions take at most 100 arguments, and a chain of || copies its left side at every step.
-    groups = [f"concat({', '.join(elements[i : i + 50])})" for i in range(0, len(elements), 50)]
-    return f"select concat('<record>', {', '.join(groups)}, '</record>') from {records}"
+    groups = [f"pg_catalog.concat({', '.join(elements[i : i + 50])})" for i in range(0, len(elements), 50)]
+    return f"select pg_catalog.concat('<record>', {', '.join(groups)}, '</record>') from {records}"
 
 
 # A row as it is, without escaping or quoting: CSV of one column whose quote and delimiter don't occur in it. Where \x01
@@ -205,7 +206,7 @@ XML = Format(
 JSON_LINES = Format("jsonl", "jsonl", "application/jsonl", _text(""), b"", b"", _jsonl, RAW, _clean_json)
 
 # What a spreadsheet would take for a formula, unless it is a number: -5 is one, -5+A1 isn't.
-FORMULA = r"{0} ~ e'^[-=+@\\t\\r\\n]' and {0} !~ '^[-+]?[0-9]+([.,][0-9]+)?$'"
+FORMULA = r"{0} operator(pg_catalog.~) e'^[-=+@\\t\\r\\n]' and {0} operator(pg_catalog.!~) '^[-+]?[0-9]+([.,][0-9]+)?$'"
 MAY_BE_FORMULA = {"text", "json", "date", "timestamp", "timestamptz", "interval"}
 NUMBERS = {"decimal", "double"}
 
@@ -216,9 +217,10 @@ def excel_csv(delimiter: str = ";", decimal: str = ",") -> Format:
     def cell(column: Column) -> str:
         value = _value(column)
         if column.type in NUMBERS:
-            return f"replace({value}, '.', '{decimal}')"
+            return f"pg_catalog.replace({value}, '.', '{decimal}')"
         if column.type in MAY_BE_FORMULA:
-            return f"case when {FORMULA.format(f'({value})')} then '''' else '' end || ({value})"
+            mark = f"case when {FORMULA.format(f'({value})')} then '''' else '' end"
+            return f"{mark} operator(pg_catalog.||) ({value})"
         return value
 
     def header(columns: Sequence[Column]) -> bytes:
@@ -249,17 +251,20 @@ def geojson(geometry: str | None = None, longitude: str | None = None, latitude:
     def place(columns: Sequence[Column]) -> str:
         named = {column.name: column for column in columns}  # not all of them, while a bad record is searched for
         if geometry in named:
-            return f"({named[geometry].json})::text"
+            return f"({named[geometry].json})::pg_catalog.text"
         limits = [(name, limit) for name, limit in ((longitude, 180), (latitude, 90)) if name in named]
         parts = [_coordinate(_value(named[name]), limit) for name, limit in limits if name]
-        point = " || ',' || ".join(parts)
-        return f"""'{{"type":"Point","coordinates":[' || {point} || ']}}'""" if point else "null"
+        if not parts:
+            return "null"
+        numbers = " operator(pg_catalog.||) ',' operator(pg_catalog.||) ".join(parts)
+        point = f"""'{{"type":"Point","coordinates":[' operator(pg_catalog.||) {numbers}"""
+        return f"{point} operator(pg_catalog.||) ']}}'"
 
     def query(columns: Sequence[Column], records: str) -> str:
         values = ", ".join(f"{column.json} as {quoted(column.name)}" for column in columns if column.name != geometry)
         return (
-            f"""select concat('{{"type":"Feature","geometry":', coalesce({place(columns)}, 'null'),"""
-            f""" ',"properties":', row_to_json(properties.*), '}}')"""
+            f"""select pg_catalog.concat('{{"type":"Feature","geometry":', coalesce({place(columns)}, 'null'),"""
+            f""" ',"properties":', pg_catalog.row_to_json(properties.*), '}}')"""
             f" from {records} cross join lateral (select {values}) as properties"
         )
 
@@ -282,8 +287,9 @@ def _coordinate(value: str, limit: int) -> str:
     Compared with every digit that is written: as float8 180.00000000000000000001 is 180.
     """
     return (
-        f"case when ({value})::numeric between -{limit} and {limit} then ({value})"
-        f" when ({value}) is not null then (({value}) || ' is out of range')::numeric::text end"
+        f"case when ({value})::numeric operator(pg_catalog.>=) -{limit}"
+        f" and ({value})::numeric operator(pg_catalog.<=) {limit} then ({value}) when ({value}) is not null"
+        f" then (({value}) operator(pg_catalog.||) ' is out of range')::numeric::pg_catalog.text end"
     )
 
 
@@ -309,9 +315,8 @@ def copy_statement(format_: Format, columns: Sequence[Column], source: str) -> s
 
 def piece_statement(format_: Format, columns: Sequence[Column], table: str, after: int, last: int) -> str:
     """The COPY that writes the records of a staging table from behind an ordinal to the last one of the piece."""
-    return _copy_statement(
-        format_, columns, f"{table} as source where ordinal > {after} and ordinal <= {last} order by ordinal"
-    )
+    piece = f"ordinal operator(pg_catalog.>) {after} and ordinal operator(pg_catalog.<=) {last}"
+    return _copy_statement(format_, columns, f"{table} as source where {piece} order by ordinal")
 
 
 def search_statement(format_: Format, columns: Sequence[Column], source: str, limit: int | None) -> str:

@@ -66,6 +66,9 @@ set local max_parallel_workers_per_gather = 0;
 set local synchronize_seqscans = off;
 """
 
+ONLY_POSTGRESQL = "set local search_path = pg_catalog, pg_temp"
+"""For what is asked of the catalogue alone, so that its names needn't be qualified (elsewhere they are: types.py)."""
+
 SILENCE = 40.0
 """Seconds that a small statement may take: a pool that has no connection left takes it, and says nothing for ever."""
 
@@ -353,7 +356,9 @@ class Source:
         with self._blaming():
             if self._relation.relation is not None:
                 # The server reads the name and quotes it, so that it never reaches a statement as it was written.
-                found = self.connection.execute("select %s::regclass::text", [self._relation.relation]).fetchone()
+                found = self.connection.execute(
+                    "select %s::pg_catalog.regclass::pg_catalog.text", [self._relation.relation]
+                ).fetchone()
                 self._from = str(found[0]) if found else ""
             described = self._describe()
             types = types_of(self.connection, described)
@@ -414,7 +419,7 @@ class Source:
 
         ``tail`` is what stands behind FROM, where the relation is called source.
         """
-        for batch in self._copy(f"copy (select count(*) from {self._from} as source {tail}) to stdout"):
+        for batch in self._copy(f"copy (select pg_catalog.count(*) from {self._from} as source {tail}) to stdout"):
             yield int(bytes(batch[0])) if batch else None
 
     def rows(self, tail: str = "", *more: str) -> Iterator[list[memoryview]]:
@@ -427,14 +432,15 @@ class Source:
 
     def filled(self, names: Sequence[str]) -> list[int]:
         """How many records the snapshot holds, then how many of them have a value in each of these columns."""
-        values = "".join(f", count(source.{quoted(name)})" for name in names)
+        values = "".join(f", pg_catalog.count(source.{quoted(name)})" for name in names)
         with self._blaming():
-            counted = self.connection.execute(f"select count(*){values} from {self._from} as source").fetchone()
+            asked = f"select pg_catalog.count(*){values} from {self._from} as source"
+            counted = self.connection.execute(asked).fetchone()
         return list(counted or [])
 
     def first(self, names: Sequence[str], number: int) -> list[tuple[str | None, ...]]:
         """These columns of the first records, each value as the server writes it."""
-        picked = ", ".join(f"source.{quoted(name)}::text" for name in names)
+        picked = ", ".join(f"source.{quoted(name)}::pg_catalog.text" for name in names)
         with self._blaming():
             return self.connection.execute(
                 f"select {picked} from {self._from} as source limit {number}", binary=True
@@ -499,7 +505,7 @@ class Source:
 
     def _lacking(self, message: str) -> str | None:
         with suppress(psycopg.Error):
-            self.connection.execute("rollback to ready")
+            self.connection.execute(f"rollback to ready; {ONLY_POSTGRESQL}")
             asked = self._relation.relation or self._relation.query
             row = self.connection.execute(SQL.find_lacking_privilege, {"message": message, "asked": asked}).fetchone()
             return str(row[0]) if row else None

@@ -6,37 +6,49 @@ differ. A value that one format can't hold (NaN, ±Infinity, infinite dates) is 
 
 from dataclasses import dataclass
 
+# Everything is named with its schema, here and wherever SQL is written for a source or a target: a login's search_path
+# may lead to others of the same name, and stays as it is, for the source's own query and functions go by it.
+
 # The year in ISO 8601 is astronomical: 1 BC is 0000, 44 BC is -0043. PostgreSQL writes '0044-03-15 BC'.
-DATE_OR_TIMESTAMP = """case when isfinite({0}) then
-    case when {0} >= '0001-01-01' then replace({0}::text, ' ', 'T')
-         else case when extract(year from {0}) < -1 then '-' else '' end
-              || to_char(-1 - extract(year from {0}), 'FM0000')
-              || replace(left(substr({0}::text, 5), -3), ' ', 'T') end end"""
+DATE_OR_TIMESTAMP = """case when pg_catalog.isfinite({0}) then
+    case when {0} operator(pg_catalog.>=) '0001-01-01' then pg_catalog.replace({0}::pg_catalog.text, ' ', 'T')
+         else case when extract(year from {0}) operator(pg_catalog.<) -1 then '-' else '' end operator(pg_catalog.||)
+              pg_catalog.to_char(-1 operator(pg_catalog.-) extract(year from {0}), 'FM0000') operator(pg_catalog.||)
+              pg_catalog.replace(pg_catalog.left(pg_catalog.substr({0}::pg_catalog.text, 5), -3), ' ', 'T') end end"""
 
 # NaN and infinities have no scale; to compare with 'Infinity' fails before PostgreSQL 14.
-DECIMAL = "case when scale({0}) is not null then {0} end"
+DECIMAL = "case when pg_catalog.scale({0}) is not null then {0} end"
 
 # PostgreSQL gives each part its sign; XML Schema knows one for all of them, which does unless they differ (ISO 8601-2).
-INTERVAL = """case when isfinite({0}) then
-    case when {0}::text ~ '[A-Z][0-9]' then {0}::text else '-' || replace({0}::text, '-', '') end end"""
+INTERVAL = """case when pg_catalog.isfinite({0}) then
+    case when {0}::pg_catalog.text operator(pg_catalog.~) '[A-Z][0-9]' then {0}::pg_catalog.text
+         else '-' operator(pg_catalog.||) pg_catalog.replace({0}::pg_catalog.text, '-', '') end end"""
 
-DOUBLE = "nullif(nullif(nullif({0}, 'NaN'), 'Infinity'), '-Infinity')"
+# NaN is greater than Infinity.
+DOUBLE = "case when {0} operator(pg_catalog.>) '-Infinity' and {0} operator(pg_catalog.<) 'Infinity' then {0} end"
 
 # A shape as RFC 7946 has it, in every format: degrees east and north of WGS 84, rings counterclockwise, no measures. An
 # unknown SRID is the declared one; what the RFC has no shape for, or lies beyond the earth, is no number (22P02).
 # What a collection holds is only known once it is written as GeoJSON, whichever format is asked for.
 SHAPE = """(select case
-    when {{s}}geometrytype(g) in ('POLYGON', 'MULTIPOLYGON') and {within} then {turned}
-    when {{s}}geometrytype(g) in ('POINT', 'LINESTRING', 'MULTIPOINT', 'MULTILINESTRING') and {within} then {written}
-    when {{s}}geometrytype(g) = 'GEOMETRYCOLLECTION' and {within} and {{s}}st_asgeojson(g, 0) is not null then {written}
-    when g is not null then ({{s}}geometrytype(g) || ' is no place')::int::text end
-  from (select case {{s}}st_zmflag(t) when 3 then {{s}}st_force3dz(t) when 1 then {{s}}st_force2d(t) else t end as g
-  from (select {{s}}st_transform(case when {{s}}st_srid(o) <> 0 then o
-                                      when {{srid}} <> 0 then {{s}}st_setsrid(o, {{srid}})
-                                      else ('SRID ' || {{s}}st_srid(o))::int::text::{{s}}geometry end, 4326) as t
+    when {{s}}geometrytype(g) operator(pg_catalog.=) any (array['POLYGON', 'MULTIPOLYGON']) and {within} then {turned}
+    when {{s}}geometrytype(g) operator(pg_catalog.=)
+         any (array['POINT', 'LINESTRING', 'MULTIPOINT', 'MULTILINESTRING']) and {within} then {written}
+    when {{s}}geometrytype(g) operator(pg_catalog.=) 'GEOMETRYCOLLECTION' and {within}
+         and {{s}}st_asgeojson(g, 0) is not null then {written}
+    when g is not null
+    then ({{s}}geometrytype(g) operator(pg_catalog.||) ' is no place')::int::pg_catalog.text end
+  from (select case when {{s}}st_zmflag(t) operator(pg_catalog.=) 3 then {{s}}st_force3dz(t)
+                    when {{s}}st_zmflag(t) operator(pg_catalog.=) 1 then {{s}}st_force2d(t) else t end as g
+  from (select {{s}}st_transform(
+                   case when {{s}}st_srid(o) operator(pg_catalog.<>) 0 then o
+                        when {{srid}} operator(pg_catalog.<>) 0 then {{s}}st_setsrid(o, {{srid}})
+                        else ('SRID ' operator(pg_catalog.||) {{s}}st_srid(o)::pg_catalog.text)
+                             ::int::pg_catalog.text::{{s}}geometry end, 4326) as t
   from (select {{0}}::{{s}}geometry as o offset 0) as original offset 0) as measured offset 0) as shape)"""
-WITHIN = """({s}st_isempty(g) or {s}st_xmin(g) >= -180 and {s}st_xmax(g) <= 180
-                          and {s}st_ymin(g) >= -90 and {s}st_ymax(g) <= 90)"""
+WITHIN = """({s}st_isempty(g)
+          or {s}st_xmin(g) operator(pg_catalog.>=) -180 and {s}st_xmax(g) operator(pg_catalog.<=) 180
+         and {s}st_ymin(g) operator(pg_catalog.>=) -90 and {s}st_ymax(g) operator(pg_catalog.<=) 90)"""
 
 
 def _shape(written: str) -> str:
@@ -74,7 +86,7 @@ class Type:
 
     sources: str
     """PostgreSQL's own types and EXTENSIONS, by name; ``enum`` is any of those."""
-    value: str = "{0}::text"
+    value: str = "{0}::pg_catalog.text"
     """The column as CSV and XML take it, and JSON too unless ``json`` is set."""
     json: str | None = None
     order: tuple[str, ...] = ("{0}",)
@@ -94,35 +106,42 @@ class Type:
         return known and name in self.sources.split()
 
 
+TEXT = "{0}::pg_catalog.text"
+BY_CODE_POINT = 'collate pg_catalog."C"'
+
 TYPES = {
-    "text": Type("text varchar bpchar name citext enum", order=('{0}::text collate "C"',), escaped=True),
+    "text": Type("text varchar bpchar name citext enum", order=(f"{TEXT} {BY_CODE_POINT}",), escaped=True),
     "integer": Type("int2 int4 int8", json="{0}"),
-    "decimal": Type("numeric", f"({DECIMAL})::text", json=DECIMAL, order=("{0}", "scale({0})")),
-    "double": Type("float4 float8", f"({DOUBLE})::text", json=DOUBLE, order=("{0}", "{0}::text")),
+    "decimal": Type("numeric", f"({DECIMAL})::pg_catalog.text", json=DECIMAL, order=("{0}", "pg_catalog.scale({0})")),
+    "double": Type("float4 float8", f"({DOUBLE})::pg_catalog.text", json=DOUBLE, order=("{0}", TEXT)),
     "boolean": Type("bool", json="{0}"),
     "date": Type("date", DATE_OR_TIMESTAMP),
     "time": Type("time"),
     "timestamp": Type("timestamp", DATE_OR_TIMESTAMP),
-    "timestamptz": Type("timestamptz", f"({DATE_OR_TIMESTAMP.replace('{0}', "({0} at time zone 'UTC')")}) || 'Z'"),
-    "interval": Type("interval", INTERVAL, order=("{0}", '{0}::text collate "C"')),
+    "timestamptz": Type(
+        "timestamptz",
+        f"({DATE_OR_TIMESTAMP.replace('{0}', "({0} at time zone 'UTC')")}) operator(pg_catalog.||) 'Z'",
+    ),
+    "interval": Type("interval", INTERVAL, order=("{0}", f"{TEXT} {BY_CODE_POINT}")),
     "uuid": Type("uuid"),
-    "json": Type("json jsonb", json="{0}", order=('{0}::text collate "C"',), escaped=True),
-    "binary": Type("bytea", "encode({0}, 'hex')"),
+    "json": Type("json jsonb", json="{0}", order=(f"{TEXT} {BY_CODE_POINT}",), escaped=True),
+    "binary": Type("bytea", "pg_catalog.encode({0}, 'hex')"),
 }
 
 
 # The elements as a JSON array, in every format; NULL stays null, and an array of arrays is no value of a list.
-ARRAY = """case when array_ndims({{0}}) > 1 then (array_ndims({{0}})::text || ' dimensions')::int::text::json
-    when {{0}} is not null then coalesce((select json_agg({element} order by place)
-        from unnest({{0}}) with ordinality as element (value, place)), '[]') end"""
+ARRAY = """case when pg_catalog.array_ndims({{0}}) operator(pg_catalog.>) 1
+    then (pg_catalog.array_ndims({{0}})::pg_catalog.text operator(pg_catalog.||) ' dimensions')
+         ::int::pg_catalog.text::pg_catalog.json
+    when {{0}} is not null then coalesce((select pg_catalog.json_agg({element} order by place)
+        from pg_catalog.unnest({{0}}) with ordinality as element (value, place)), '[]') end"""
 
 
 def _array(type_: Type) -> Type:
     """An array of values of a type; its text in JSON is what all formats write."""
     json = ARRAY.format(element=(type_.json or type_.value).format("element.value"))
-    return Type(
-        type_.sources, f"({json})::text", json, (f'({json})::text collate "C"',), escaped=type_.escaped, array=True
-    )
+    text = f"({json})::pg_catalog.text"
+    return Type(type_.sources, text, json, (f"{text} {BY_CODE_POINT}",), escaped=type_.escaped, array=True)
 
 
 TYPES |= {f"{name}[]": _array(type_) for name, type_ in TYPES.items()}
@@ -131,28 +150,33 @@ TYPES |= {f"{name}[]": _array(type_) for name, type_ in TYPES.items()}
 TYPES["geometry"] = Type(
     "geometry geography",
     WKT,
-    _shape("{s}st_asgeojson(g, 9, 0)") + "::json",
-    order=(f'{WKT} collate "C"',),
+    _shape("{s}st_asgeojson(g, 9, 0)") + "::pg_catalog.json",
+    order=(f"{WKT} {BY_CODE_POINT}",),
 )
 
 
 def _apart(type_: Type) -> bool:
     """Whether JSON takes something else than the value's own text, quoted or as it is."""
-    return type_.json is not None and type_.value not in (f"{type_.json}::text", f"({type_.json})::text")
+    return type_.json is not None and type_.value not in (
+        f"{type_.json}::pg_catalog.text",
+        f"({type_.json})::pg_catalog.text",
+    )
 
 
 def staging_value(type_: Type) -> str:
     """What of a column is kept as text in a staging table: all that any format writes of it, made by the source."""
     if _apart(type_):
-        return f"case when {{0}} is not null then json_build_array({type_.value}, {type_.json})::text end"
+        both = f"pg_catalog.json_build_array({type_.value}, {type_.json})::pg_catalog.text"
+        return f"case when {{0}} is not null then {both} end"
     return type_.value
 
 
 def _staged(type_: Type) -> Type:
     """The type as it stands in a staging table: text, which is written as the source would have written it."""
     if _apart(type_):
-        return Type("text", "({0}::json ->> 0)", "({0}::json -> 1)", escaped=type_.escaped)
-    return Type("text", "{0}", None if type_.json is None else "{0}::json", escaped=type_.escaped)
+        parts = "({0}::pg_catalog.json operator(pg_catalog.%s) %d)"
+        return Type("text", parts % ("->>", 0), parts % ("->", 1), escaped=type_.escaped)
+    return Type("text", "{0}", None if type_.json is None else "{0}::pg_catalog.json", escaped=type_.escaped)
 
 
 STAGED = {name: _staged(type_) for name, type_ in TYPES.items()}

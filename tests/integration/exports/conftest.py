@@ -16,6 +16,51 @@ from tests.debian import NotToBeHad
 
 from .debian import Debian15
 
+# Whoever looks for a function, operator, type or table of PostgreSQL's by its name alone finds one of these, and fails:
+# what is called raises an error, what is read has no columns.
+SHADOWS = """
+create schema nowhere;
+do $$
+declare made text;
+begin
+    for made in
+        select format('create type nowhere.%I as (shadow int)', typname)
+          from pg_type where typnamespace = 'pg_catalog'::regnamespace and typtype = 'b' and typelem = 0
+        union all
+        select format('create function nowhere.%I(%s) returns %s language internal as ''trigger_in'''
+                     , proname, pg_get_function_identity_arguments(oid), pg_get_function_result(oid))
+          from pg_proc
+         where pronamespace = 'pg_catalog'::regnamespace and prokind = 'f' and not proretset
+           and 'internal'::regtype <> all (proargtypes::oid[])
+           and (select typtype from pg_type where oid = prorettype) <> 'p'
+        union all
+        select format('create function nowhere.%I(%s) returns setof %s language internal as ''trigger_in'''
+                     , proname, pg_get_function_identity_arguments(oid), prorettype::regtype)
+          from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = 'unnest' and pronargs = 1
+        union all
+        select format('create function nowhere.%1$I(%2$s) returns int language internal as ''trigger_in'';'
+                      'create aggregate nowhere.%3$I(%4$s) (sfunc = nowhere.%1$I, stype = int)', 'step_' || oid
+                     , concat_ws(', ', 'int', nullif(arguments, '')), proname, coalesce(nullif(arguments, ''), '*'))
+          from pg_proc, pg_get_function_identity_arguments(oid) as arguments
+         where pronamespace = 'pg_catalog'::regnamespace and prokind = 'a' and arguments !~ 'ORDER BY|VARIADIC'
+        union all
+        select format('create operator nowhere.%s (%s function = nowhere.%I)', oprname
+                     , case when oprleft > 0 then format('leftarg = %s, ', oprleft::regtype) end
+                       || format('rightarg = %s, ', oprright::regtype), proname)
+          from pg_operator join pg_proc on pg_proc.oid = oprcode
+         where oprnamespace = 'pg_catalog'::regnamespace and oprleft > 0
+           and pronamespace = 'pg_catalog'::regnamespace and (select typtype from pg_type where oid = prorettype) <> 'p'
+        union all
+        select format('create table nowhere.%I ()', relname)
+          from pg_class where relnamespace = 'pg_catalog'::regnamespace and relkind in ('r', 'v')
+        union all
+        select 'grant usage on schema nowhere to public'
+    loop
+        execute made;
+    end loop;
+end $$;
+"""
+
 
 class Source:
     """A database of a test's own with a login that may read the schema `open` and nothing else."""
@@ -39,6 +84,11 @@ class Source:
             self.run(
                 sql.SQL("alter role {} set {} = {}").format(sql.Identifier(self.name), sql.Identifier(name), value)
             )
+
+    def shadow(self):
+        """Whatever the reader calls by its name alone isn't PostgreSQL's."""
+        self.run(SHADOWS)
+        self.run(f"alter role {self.name} set search_path = nowhere, pg_catalog")
 
     def _run_at_server(self, statement):
         with psycopg.connect(self._server, autocommit=True) as connection:

@@ -4,8 +4,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from chalicelib.exports import Column
+from chalicelib.exports import Column, Relation
 from chalicelib.exports.check import Wanted, check
+from chalicelib.exports.relation import snapshot
+from chalicelib.exports.sample import of_relation
 
 A = [Column("a", "integer", "a")]
 
@@ -79,6 +81,23 @@ def test_every_way_to_write_is_found_although_the_default_is_read_only(server, w
     finally:
         server.run(f"alter role {server.name} nosuperuser")
         server.run(f"drop owned by {writer}; drop role {writer}")
+
+
+def test_nothing_is_hidden_by_a_search_path(server):
+    server.run("create table open.closed (a int); insert into open.t values (1, 'x')")
+    server.run(f"revoke select on open.closed from {server.name}; grant delete on open.t to {server.name}")
+    wanted = [Wanted("t", "open.t", None, A), Wanted("all", "open.t", None), Wanted("closed", "open.closed", None)]
+    before, looked = check(server.dsn, wanted), of_relation(Relation(server.dsn, "open.t", None, []))
+    assert [
+        finding for finding in before.findings if "DELETE on open.t" in finding or "SELECT on open.closed" in finding
+    ]
+
+    server.shadow()
+
+    assert check(server.dsn, wanted) == before
+    assert of_relation(Relation(server.dsn, "open.t", None, [])) == looked
+    with snapshot(Relation(server.dsn, "open.t", None, [])) as seen:
+        assert seen.filled(["b"]) == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from .conftest import Source
 from .memory import MemoryS3
 from .postgis import PostGIS
 from .readers import read_csv, read_features, read_json, read_xml
-from .test_records import HOSTILE, files_of
+from .test_records import files_of, hostile
 from .test_staged import by_way_of_the_copy, copied, directly, own  # noqa: F401 - a fixture
 
 SPECS = [FileSpec(CSV), FileSpec(JSON), FileSpec(XML), FileSpec(JSON_LINES), FileSpec(geojson(geometry="g"))]
@@ -54,7 +54,8 @@ def extended(server, request):
     made.run(sql.SQL("create extension postgis schema {}").format(schema))
     made.run(sql.SQL("grant usage on schema {} to public").format(schema))
     made.run(sql.SQL("set search_path = {}").format(schema))
-    made.set(**HOSTILE)
+    hostile(made)
+    made.run("drop operator nowhere.= (int, int)")  # PostGIS itself looks up an SRID by its name alone
     yield made
     made.drop()
 

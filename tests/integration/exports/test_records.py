@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from chalicelib.exports import CSV, CSV_WITH_BOM, JSON, XML, Column, FileSpec, LocalFile, Relation, SourceError, export
-from chalicelib.exports.formats import JSON_LINES, excel_csv, geojson
+from chalicelib.exports.formats import JSON_LINES, STAGING, excel_csv, geojson
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
 
@@ -81,7 +81,7 @@ def test_OD_69_the_same_texts_in_every_format(source, tmp_path):
     for n, text in enumerate([*TEXTS, None]):
         source.run("insert into open.texts values (%s, %s)", n, text)
     columns = [Column("n", "integer", "n"), Column("t", "text", "t")]
-    source.set(**HOSTILE)
+    hostile(source)
 
     exported, contents = files_of(Relation(source.dsn, "open.texts", None, columns), tmp_path, specs=ALL)
 
@@ -98,7 +98,7 @@ def test_OD_09_controls_stay_in_csv_and_json_and_are_removed_from_xml_and_counte
     for n, text in enumerate(texts):
         source.run("insert into open.controls values (%s, %s)", n, text)
     columns = [Column("n", "integer", "n"), Column("t", "text", "t")]
-    source.set(**HOSTILE)
+    hostile(source)
 
     exported, contents = files_of(Relation(source.dsn, "open.controls", None, columns), tmp_path, specs=ALL)
 
@@ -268,7 +268,7 @@ def test_an_array_of_each_type_is_a_json_array_in_every_format(source, tmp_path)
     source.run("insert into open.lists (n, a1) values (4, '[0:1]={7,8}')")  # as a list it is like any other
 
     relation = Relation(source.dsn, "open.lists", None, [Column("n", "integer", "n"), *columns])
-    source.set(**HOSTILE)
+    hostile(source)
     _, contents = files_of(relation, tmp_path, specs=ALL)
 
     expected = [read or elements for _, _, elements, read in ARRAYS]
@@ -382,14 +382,27 @@ HOSTILE = {
 }
 
 
+def hostile(source):
+    """A source whose settings and search_path are as bad as they get."""
+    source.set(**HOSTILE)
+    source.shadow()
+
+
+def copy_of(relation):
+    """The rows that a staging table would get."""
+    with snapshot(relation) as seen:
+        return [bytes(row) for batch in seen.records(STAGING) for row in batch]
+
+
 def test_the_bytes_do_not_depend_on_the_settings_of_the_source(source, typed, tmp_path):
     relation, _ = typed
     _, friendly = files_of(relation, tmp_path, specs=ALL)
+    copied = copy_of(relation)
 
-    source.set(**HOSTILE)
+    hostile(source)
     with psycopg.connect(source.dsn) as connection:  # they are in force, unless somebody does something about them
         assert connection.execute("show timezone").fetchone() == ("Asia/Kathmandu",)
-    _, hostile = files_of(relation, tmp_path, specs=ALL)
+    _, unfriendly = files_of(relation, tmp_path, specs=ALL)
     _, asked = files_of(
         Relation(
             f"{source.dsn} client_encoding=LATIN1 options='-c datestyle=German'",
@@ -401,8 +414,21 @@ def test_the_bytes_do_not_depend_on_the_settings_of_the_source(source, typed, tm
         specs=ALL,
     )
 
-    assert hostile == friendly
+    assert unfriendly == friendly
+    assert copy_of(relation) == copied
     assert asked == friendly
+
+
+def test_a_source_finds_what_its_reader_s_search_path_leads_to(source, tmp_path):
+    source.run("create table open.t as select 3 as a; create schema mine; grant usage on schema mine to public")
+    source.run("create function mine.lower(int) returns int language plpgsql as 'begin return max(a) + $1 from t; end'")
+    source.run("create view open.v as select mine.lower(a) as a from open.t")
+    source.run("create function mine.abs(int) returns int language sql as 'select 70 + $1'")
+    source.run(f"alter role {source.name} set search_path = mine, pg_catalog, open")
+    a = [Column("a", "integer", "a")]
+
+    for relation, query, found in (("t", None, 3), ("v", None, 6), (None, "select abs(lower(a)) as a from t", 76)):
+        assert files_of(Relation(source.dsn, relation, query, a), tmp_path)[1]["csv"] == b"a\n%d\n" % found
 
 
 def test_json_stays_json_and_is_text_in_the_other_formats(source, tmp_path):
@@ -417,7 +443,7 @@ def test_json_stays_json_and_is_text_in_the_other_formats(source, tmp_path):
     for n, value in enumerate([*values, None]):
         source.run("insert into open.documents values (%s, %s, %s)", n, value, value)
     columns = [Column("n", "integer", "n"), Column("j", "json", "j"), Column("b", "json", "b")]
-    source.set(**HOSTILE)
+    hostile(source)
 
     _, contents = files_of(Relation(source.dsn, "open.documents", None, columns), tmp_path, specs=ALL)
 
