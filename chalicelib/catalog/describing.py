@@ -40,6 +40,14 @@ _CSVW: Mapping[str, str | dict[str, Any]] = {
     "binary": "hexBinary",
     "geometry": {"base": "string", "@id": "http://www.opengis.net/ont/geosparql#wktLiteral"},
 }
+# In the CSV for spreadsheets what would be a formula has an apostrophe in front: it is of no other datatype then.
+_CSVW_EXCEL: Mapping[str, str | dict[str, Any]] = {
+    "json": "string",
+    **{
+        name: {"base": "string", "format": f"'?{_TEXTS[name]}"}
+        for name in ("date", "timestamp", "timestamptz", "interval")
+    },
+}
 _JSON: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
     "boolean": {"type": "boolean"},
@@ -99,11 +107,12 @@ def csvw(definition: Definition, file: Mapping[str, Any], dataset: str) -> dict[
 
 def _csvw_column(column: Column, excel: CsvExcel | None) -> dict[str, Any]:
     datatype = "json" if column.type.endswith("[]") else _CSVW[column.type]
+    if excel:
+        datatype = _CSVW_EXCEL.get(column.type, datatype)
     if excel and excel.decimal != "." and column.type in ("decimal", "double"):
         datatype = {"base": datatype, "format": {"decimalChar": excel.decimal}}
-    titles: Any = column.name  # what the file's first line has
-    if column.title:
-        titles = {"und": column.name, **column.title}
+    heading = f"'{column.name}" if excel and column.name[0] in "-=+@" else column.name  # what the file's first line has
+    titles: Any = {"und": heading, **column.title} if column.title else heading
     described = {"dc:description": _texts(column.description)} if column.description else {}
     return {"name": _variable(column.name), "titles": titles, "datatype": datatype, **described}
 

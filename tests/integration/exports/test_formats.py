@@ -1,13 +1,16 @@
 """Files beside the usual three: JSON Lines, GeoJSON, the CSV for spreadsheets, gzip variants."""
 
 import gzip
+import re
 import zlib
 
 import pytest
 
+from chalicelib.catalog.describing import csvw
 from chalicelib.exports import CSV, JSON, XML, Column, FileSpec, Relation, SourceError, relation
 from chalicelib.exports.formats import JSON_LINES, excel_csv, geojson
 from chalicelib.exports.gzipped import MEMBER, Gzip
+from tests.unit.catalog.flights import definition
 
 from .readers import read_csv, read_excel, read_features, read_geojson, read_json, read_jsonl, read_xml
 from .test_records import files_of
@@ -80,6 +83,27 @@ def test_OD_73_a_date_before_christ_is_no_subtraction_and_a_name_no_formula(sour
     assert contents["excel.csv"].decode() == (
         "\ufeff'=d;'-n;'+i;'@tz;j\r\n'-0043-03-15;-5;'-P1D;'-0043-03-15T12:00:00Z;'-1e5\r\n"
     )
+
+
+def test_the_metadata_of_the_csv_for_spreadsheets_describes_its_cells(source, tmp_path):
+    source.run("""
+        create table open.t as
+        select d as "=date", d::timestamp as "+timestamp", d::timestamp at time zone 'UTC' as "@timestamptz"
+             , i as "-interval", j as "=json"
+          from (values (date '0044-03-15 BC', interval '-1 day', '-1e5'::json), ('2024-02-29', 'P1DT-2H', '"=1"')
+                     , ('12024-12-31', '0', '-5')) as v (d, i, j)""")
+    types = {name: name[1:] for name in ("=date", "+timestamp", "@timestamptz", "-interval", "=json")}
+
+    _, contents = files_of(Relation(source.dsn, "open.t", None, columns_of(**types)), tmp_path, specs=[SPREADSHEET])
+
+    columns = [{"name": name, "type": type_} for name, type_ in types.items()]
+    file = {"format": "csv-excel", "name": "t.excel.csv"}
+    described = csvw(definition(formats=["csv-excel"], columns=columns), file, "t")["tableSchema"]["columns"]
+    for record in read_excel(contents["excel.csv"]):
+        assert list(record) == [column["titles"] for column in described]
+        for column, cell in zip(described, record.values(), strict=True):
+            datatype = column["datatype"]
+            assert datatype == "string" or re.fullmatch(datatype["format"], cell), cell
 
 
 @pytest.mark.parametrize(

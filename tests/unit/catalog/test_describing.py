@@ -120,6 +120,31 @@ def test_csvw_of_the_file_for_spreadsheets_has_its_dialect():
     assert english["tableSchema"]["columns"][0]["datatype"] == "decimal"
 
 
+def test_csvw_of_the_file_for_spreadsheets_knows_the_apostrophes():
+    columns = [
+        {"name": "=d", "type": "date"},
+        {"name": "@j", "type": "json", "title": {"en": "Facts"}},
+        {"name": "a-b", "type": "json[]"},
+    ]
+    described = {
+        file["format"]: csvw(definition(formats=["csv", "csv-excel"], columns=columns), file, "flights")["tableSchema"]
+        for file in (CSV, EXCEL)
+    }
+
+    assert [(c["titles"], c["datatype"]) for c in described["csv-excel"]["columns"]] == [
+        ("'=d", {"base": "string", "format": "'?-?[0-9]{4,}-[0-9]{2}-[0-9]{2}"}),
+        ({"und": "'@j", "en": "Facts"}, "string"),
+        ("a-b", "json"),
+    ]
+    assert [(c["titles"], c["datatype"]) for c in described["csv"]["columns"]] == [
+        ("=d", "date"),
+        ({"und": "@j", "en": "Facts"}, "json"),
+        ("a-b", "json"),
+    ]
+    names = [[c["name"] for c in table["columns"]] for table in described.values()]
+    assert names[0] == names[1]
+
+
 def test_every_type_has_a_datatype_of_csvw():
     described = {each["name"]: each["datatype"] for each in csvw(typed(), CSV, "flights")["tableSchema"]["columns"]}
     datatypes = [datatype if isinstance(datatype, str) else datatype["base"] for datatype in described.values()]
