@@ -86,6 +86,10 @@ FAILURES: dict[str, Code] = {
         "A record can't be exported as its declared type.",
         "Mend the record at the source: the details name its number, as the source gives its records, and the column.",
     ),
+    "source_encoding": Code(
+        "A column's name has a character that the encoding of the source's database lacks.",
+        "Give the column that the details name another `name` in the definition; `from` has the source's.",
+    ),
     "source_too_large": Code(
         "The source outlasts an invocation and is too large to be copied, by its records, bytes or the time of one.",
         "Raise LEASEWAY_COPY_RECORDS, LEASEWAY_COPY_BYTES or the worker's time-out, then requeue it; or publish less.",

@@ -99,6 +99,7 @@ def _read(address: str, wanted: Wanted, report: Report) -> None:
     """Ask for no record of a source: the server looks at every right for that, those of views' owners too."""
     try:
         with snapshot(Relation(address, wanted.relation, wanted.query, wanted.columns)) as source:
+            source.check_names()
             number = len(wanted.columns) or len(source.describe())
         report.sources.setdefault(wanted.source, f"reads {number} column{'' if number == 1 else 's'}")
     except SourceError as error:

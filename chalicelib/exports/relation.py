@@ -171,6 +171,7 @@ def export(
 
     with snapshot(relation) as source:
         format_ = STAGING  # while they are counted, or staged
+        source.check_names()
         try:
             for number in source.count():
                 total = number or 0
@@ -287,7 +288,9 @@ def reach(dsn: str) -> _Connection:
     """Open a connection to a source's server; one that dies without a word is noticed."""
     given = conninfo_to_dict(dsn)
     missing = {key: value for key, value in REACH.items() if key not in given}
-    return _Connection.connect(make_conninfo(dsn, **missing), autocommit=True, prepare_threshold=None)
+    # Whatever a name holds can be asked for, before the transaction that fixes the encoding too.
+    asked = make_conninfo(dsn, **missing, client_encoding="UTF8")
+    return _Connection.connect(asked, autocommit=True, prepare_threshold=None)
 
 
 @contextmanager
@@ -316,7 +319,7 @@ def snapshot(relation: Relation) -> Iterator["Source"]:
 
 def _lockable(connection: psycopg.Connection[Any], relation: str) -> str | None:
     """The name, as the server quotes it, if it is a table's; what is wrong with it is told by who reads it."""
-    with suppress(psycopg.ProgrammingError):
+    with suppress(psycopg.ProgrammingError, psycopg.errors.UntranslatableCharacter):
         found = connection.execute(SQL.find_table, {"relation": relation}).fetchone()
         return str(found[0]) if found else None
     return None
@@ -353,7 +356,10 @@ class Source:
 
     def check(self) -> None:
         """Refuse a column that is missing or has another type than it is declared with."""
-        with self._blaming():
+        for column in self.columns:
+            if not self._can_say(column.source):
+                raise self._changed(column, "22P05")
+        with self._blaming(), self._no_record_to_blame():
             if self._relation.relation is not None:
                 # The server reads the name and quotes it, so that it never reaches a statement as it was written.
                 found = self.connection.execute(
@@ -370,6 +376,21 @@ class Source:
         self.columns = [
             replace(column, schema=types[oid].schema) for column, oid in zip(self.columns, described, strict=True)
         ]
+
+    def check_names(self) -> None:
+        """Refuse a published name that the source's encoding can't say: its server writes the names, too."""
+        for column in self.columns:
+            if not self._can_say(column.name):
+                raise SourceError("source_encoding", "22P05", relation=self.name, column=column.name)
+
+    def _can_say(self, name: str) -> bool:
+        """Whether the source's encoding has the characters of a name."""
+        if name.isascii() or self.connection.info.parameter_status("server_encoding") == "UTF8":
+            return True
+        with self._blaming(), suppress(psycopg.errors.UntranslatableCharacter), self.connection.transaction():
+            self.connection.execute("select %s::pg_catalog.text", [name])
+            return True
+        return False
 
     def identity(self) -> str | None:
         """Which table or view it is, on which server; None of a query."""
@@ -491,6 +512,14 @@ class Source:
                 return rows
             raise
         return None
+
+    @contextmanager
+    def _no_record_to_blame(self) -> Iterator[None]:
+        """A relation's name, or a query, that the source's encoding can't say is as good as gone."""
+        try:
+            yield
+        except psycopg.errors.UntranslatableCharacter as error:
+            raise SourceError("source_changed", error.sqlstate, relation=self.name) from None
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:

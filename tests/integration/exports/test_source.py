@@ -8,6 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from chalicelib.exports import CSV, JSON, Column, FileSpec, LocalFile, Relation, SourceError, export
+from chalicelib.exports.check import Wanted, check
 
 from .test_records import READERS, files_of, quiet
 
@@ -184,6 +185,36 @@ def test_text_of_a_database_without_encoding_is_checked(make_source, tmp_path):
     error = refusal(Relation(source.dsn, "open.t", None, [Column("t", "text", "t")]), tmp_path)
 
     assert (error.code, error.details["sqlstate"]) == ("source_bad_record", "22021")
+
+
+@pytest.mark.parametrize("columns", [["t", "€"], ["größe", "漢字"]])
+def test_a_name_that_the_source_s_encoding_lacks_is_the_definition_s_fault(make_source, tmp_path, columns):
+    source = make_source("encoding LATIN1 locale 'C'")
+    source.run("create table open.t as select 'größe' as t")
+    published = [Column(name, "text", "t") for name in columns]
+
+    error = refusal(Relation(source.dsn, "open.t", None, published), tmp_path)
+    report = check(source.dsn, [Wanted("t", "open.t", None, published)])
+
+    details = {"sqlstate": "22P05", "relation": "open.t", "column": columns[1]}
+    assert (error.code, error.details) == ("source_encoding", details)
+    assert report.sources == {"t": "source_encoding"}
+    assert any(f"column {columns[1]}" in finding and "another `name`" in finding for finding in report.findings)
+    assert files_of(Relation(source.dsn, "open.t", None, published[:1]), tmp_path)[0].records == 1
+
+
+@pytest.mark.parametrize(
+    ("relation", "query", "column"),
+    [("open.t", None, "漢字"), ('open."漢字"', None, None), (None, "select a from open.t where '漢字' <> ''", None)],
+)
+def test_what_the_source_s_encoding_cannot_say_is_not_there(make_source, tmp_path, relation, query, column):
+    source = make_source("encoding LATIN1 locale 'C'")
+    source.run("create table open.t as select 1 as a")
+    wanted = [Column("b", "integer", column)] if column else A
+
+    error = refusal(Relation(source.dsn, relation, query, wanted), tmp_path)
+
+    assert (error.code, error.details.get("column")) == ("source_changed", column)
 
 
 def test_a_locked_table_is_a_conflict(source, tmp_path, monkeypatch):
