@@ -27,6 +27,14 @@ INTERVAL = """case when pg_catalog.isfinite({0}) then
 # NaN is greater than Infinity.
 DOUBLE = "case when {0} operator(pg_catalog.>) '-Infinity' and {0} operator(pg_catalog.<) 'Infinity' then {0} end"
 
+# json may hold half of a surrogate pair (jsonb can't), and strict readers refuse the whole file for it. It is what is
+# left when escaped backslashes and whole pairs are taken away; jsonb then says that it is no value (22P02).
+JSON = r"""case when pg_catalog.pg_typeof({0}) operator(pg_catalog.<>) 'pg_catalog.jsonb'::pg_catalog.regtype
+     and pg_catalog.strpos({0}::pg_catalog.text, e'\\u') operator(pg_catalog.>) 0
+     and pg_catalog.regexp_replace({0}::pg_catalog.text, e'\\\\\\\\|\\\\u[dD][89abAB]..\\\\u[dD][c-fC-F]..', '', 'g')
+         operator(pg_catalog.~) e'\\\\u[dD][89a-fA-F]'
+     and {0}::pg_catalog.text::pg_catalog.jsonb is null then null else {0} end"""
+
 # A shape as RFC 7946 has it, in every format: degrees east and north of WGS 84, rings counterclockwise, no measures. An
 # unknown SRID is the declared one; what the RFC has no shape for, or lies beyond the earth, is no number (22P02).
 # What a collection holds is only known once it is written as GeoJSON, whichever format is asked for.
@@ -124,7 +132,7 @@ TYPES = {
     ),
     "interval": Type("interval", INTERVAL, order=("{0}", f"{TEXT} {BY_CODE_POINT}")),
     "uuid": Type("uuid"),
-    "json": Type("json jsonb", json="{0}", order=(f"{TEXT} {BY_CODE_POINT}",), escaped=True),
+    "json": Type("json jsonb", f"({JSON})::pg_catalog.text", JSON, order=(f"{TEXT} {BY_CODE_POINT}",), escaped=True),
     "binary": Type("bytea", "pg_catalog.encode({0}, 'hex')"),
 }
 

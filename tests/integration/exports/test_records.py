@@ -456,6 +456,32 @@ def test_json_stays_json_and_is_text_in_the_other_formats(source, tmp_path):
         assert json.loads(READERS[name](contents[name])[0]["b"]) == json.loads(values[0])
 
 
+WHOLE = [r'"\ud83d\uDE00"', r'"\\ud800"', r'"\\\ud83d\ude00"', r'{"\ud83d\ude00": "\u0000 \u00d8"}']
+
+
+@pytest.mark.parametrize(
+    "value", [r'"\ud800"', r'{"\uDC00": 1}', r'["\ude00\ud83d"]', r'"\ud83d\\ude00"', r'"\\\ud83d"']
+)
+@pytest.mark.parametrize("type_", ["json", "json[]"])
+def test_half_of_a_character_in_json_is_a_bad_record_in_every_format(source, tmp_path, value, type_):
+    source.run(f"create table open.documents (n int, j {type_})")
+    for n, each in enumerate([*WHOLE, value]):
+        source.run(f"insert into open.documents values (%s, %s::{type_})", n, [each] if type_ == "json[]" else each)
+    columns = [Column("n", "integer", "n"), Column("j", type_, "j")]
+    relation = Relation(source.dsn, None, "select * from open.documents where n < 4", columns)
+
+    _, contents = files_of(relation, tmp_path, specs=ALL)
+
+    found = [json.loads(each) for each in WHOLE]
+    expected = [[each] for each in found] if type_ == "json[]" else found
+    assert [record["j"] for record in read_json(contents["json"])] == expected
+    for spec in ALL:
+        with pytest.raises(SourceError) as raised:
+            files_of(Relation(source.dsn, "open.documents", None, columns), tmp_path, specs=[spec])
+        assert raised.value.code == "source_bad_record"
+        assert (raised.value.details["record"], raised.value.details["column"]) == (5, "j")
+
+
 def test_a_column_may_be_called_anything(source, tmp_path):
     names = [
         "object",
