@@ -24,7 +24,7 @@ class Chunks:
             TYPES[column.type].order[0].format(name) for column, name in zip(columns, names, strict=True)
         )
         self.without_key = f"where not ({self._there})"
-        self.key = f"array[{', '.join(f'{name}::text' for name in names)}]"
+        self.key = f"array[{', '.join(f'{name}::pg_catalog.text' for name in names)}]"
 
     def after(self, last: Sequence[str] | None) -> str:
         """The chunk after this key, or the first one."""
@@ -32,5 +32,5 @@ class Chunks:
         if last is not None:
             # The literals have no type: each takes that of the column it is compared with.
             values = ", ".join(sql.Literal(value).as_string(None) for value in last)
-            later = f" and ({self._order}) > ({values})"
+            later = f" and row({self._order}) operator(pg_catalog.>) row({values})"
         return f"where {self._there}{later} order by {self._order} fetch first {self._size} rows with ties"

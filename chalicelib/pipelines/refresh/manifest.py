@@ -64,7 +64,7 @@ def _type(value: str) -> str:
 
 
 def _target_column(value: str) -> str:
-    if value in ("leaseway_row", "leaseway_key"):
+    if value in ("leaseway_row", "leaseway_key", "leaseway_place") or value.startswith("leaseway_times_"):
         raise ValueError("is what staging tables call a column of their own; give the target's another name")
     return value
 

@@ -57,8 +57,11 @@ WRITTEN_ALIKE = {"text", "decimal", "double", "interval", "json"}
 """Types whose values may be equal and yet be written differently (1.0 and 1.00, 0 and -0, 1 mon and 30 days, what
 citext or a collation of the target calls equal), or which have no equality: their text counts."""
 
-SAYABLE = "between '0001-01-01' and '9999-12-31'"
+SAYABLE = "{0} operator(pg_catalog.>=) '0001-01-01' and {0} operator(pg_catalog.<=) '9999-12-31'"
 """A watermark is an instant that every reader can say; infinity is none."""
+
+
+EQUAL = "operator(pg_catalog.=)"
 
 
 class TargetError(Exception):
@@ -118,13 +121,17 @@ def drop_staging(dsn: str, table: str) -> None:
 
 def column_faults(connection: psycopg.Connection, contract: Contract) -> Iterator[str]:
     """The target's columns whose type doesn't take what the contract declares."""
-    names = _list(column.name for column in contract.columns)
-    described = connection.execute(f"select {names} from {_table(contract)} limit 0", binary=True).description
-    oids = [column.type_code for column in described or []]
+    oids = _column_types(connection, contract)
     types = types_of(connection, oids)
     for column, oid in zip(contract.columns, oids, strict=True):
         if not TYPES[column.type].takes(types[oid]):
             yield column.name
+
+
+def _column_types(connection: psycopg.Connection, contract: Contract) -> list[int]:
+    names = _list(column.name for column in contract.columns)
+    described = connection.execute(f"select {names} from {_table(contract)} limit 0", binary=True).description
+    return [column.type_code for column in described or []]
 
 
 def identity(connection: psycopg.Connection, table: str) -> str:
@@ -161,6 +168,7 @@ class Target:
         self._fence = {"target": self._table, "fence": fence}
         self._beat = beat
         self.identity: str | None = None
+        self._equal: dict[str, str] = {}
         with self._blaming():
             self._connection = reach(dsn)
         self._connection.patience = SILENCE
@@ -183,6 +191,9 @@ class Target:
             for name in column_faults(self._connection, self._contract):
                 raise TargetError("target_changed", {"relation": self._table, "column": name})
             self.identity = identity(self._connection, self._table)
+            oids = _column_types(self._connection, self._contract)
+            equalities: dict[int, str] = dict(self._connection.execute(SQL.list_equalities, {"oids": oids}))
+            self._equal = {name: equalities.get(oid, EQUAL) for name, oid in zip(self._names, oids, strict=True)}
             fence, applied = self._one(SQL.take_fence, **self._fence)
         return fence, applied
 
@@ -198,7 +209,7 @@ class Target:
             )
             self._connection.execute(
                 f"alter table {self._staging} add column leaseway_row bigint generated always as identity,"
-                " add column leaseway_key text[]"
+                " add column leaseway_key pg_catalog.text[]"
             )
 
     def last_key(self) -> list[str] | None:
@@ -249,7 +260,10 @@ class Target:
             seen = Seen()
             refusing = self._look(seen, unkeyed)
             if any(check.get("rejected") for check in seen.checks):
-                deleted = self._run_counted(f"delete from {self._staging} where {' or '.join(refusing)}")
+                deleted = self._run_counted(
+                    f"delete from {self._staging} as staged using ({self._counted()}) as record"
+                    f" where staged.ctid operator(pg_catalog.=) leaseway_place and ({' or '.join(refusing)})"
+                )
                 seen.rejected = deleted + unkeyed
             self._look_at_the_newest(seen, bound)
         checks, came = self._contract.checks, seen.came
@@ -268,36 +282,45 @@ class Target:
     def _look(self, seen: Seen, unkeyed: int) -> list[str]:
         """Count what each check of single records refuses; the conditions, each the WHERE of such records."""
         checks = self._contract.checks
-        missing = " or ".join(f"{quoted(name)} is null" for name in self._contract.key)
+        missing = " or ".join(f"record.{quoted(name)} is null" for name in self._contract.key)
         conditions: list[tuple[str, dict[str, Any]]] = [(f"({missing})", {"check": "key"})]
         for name in checks.not_null:
-            conditions.append((f"{quoted(name)} is null", {"check": "not_null", "column": name}))
+            conditions.append((f"record.{quoted(name)} is null", {"check": "not_null", "column": name}))
         for name, values in checks.accepted_values.items():
             listed = ", ".join(self._literal(value) for value in values)
-            conditions.append((f"{quoted(name)}::text not in ({listed})", {"check": "accepted_values", "column": name}))
-        for names in (self._contract.key, *checks.unique):
-            there = " and ".join(f"{quoted(name)} is not null" for name in names)
-            several = (
-                f"select {_list(names)} from {self._staging} where {there} group by {_list(names)} having count(*) > 1"
-            )
-            conditions.append((f"({_list(names)}) in ({several})", {"check": "unique", "columns": names}))
-        counts = ", ".join(f"count(*) filter (where {condition})" for condition, _ in conditions)
-        [(number, *found)] = self._run(f"select count(*), {counts} from {self._staging}")
+            refused = f"record.{quoted(name)}::pg_catalog.text operator(pg_catalog.<>) all (array[{listed}])"
+            conditions.append((refused, {"check": "accepted_values", "column": name}))
+        for n, names in enumerate(self._unique()):
+            there = " and ".join(f"record.{quoted(name)} is not null" for name in names)
+            several = f"({there} and leaseway_times_{n} operator(pg_catalog.>) 1)"
+            conditions.append((several, {"check": "unique", "columns": names}))
+        counts = ", ".join(f"pg_catalog.count(*) filter (where {condition})" for condition, _ in conditions)
+        [(number, *found)] = self._run(f"select pg_catalog.count(*), {counts} from ({self._counted()}) as record")
         seen.read = int(number) + unkeyed
         for (_, said), text in zip(conditions, found, strict=True):
             rejected = int(text) + (unkeyed if said["check"] == "key" else 0)
             seen.checks.append({**said, "passed": rejected <= checks.max_rejected, "rejected": rejected})
         return [condition for condition, _ in conditions]
 
+    def _unique(self) -> list[list[str]]:
+        return [self._contract.key, *self._contract.checks.unique]
+
+    def _counted(self) -> str:
+        """The staged records, each with its place and how often its values of what must be unique are there."""
+        times = (
+            f"pg_catalog.count(*) over (partition by {_list(names)}) as leaseway_times_{n}"
+            for n, names in enumerate(self._unique())
+        )
+        return f"select *, ctid as leaseway_place, {', '.join(times)} from {self._staging}"
+
     def _look_at_the_newest(self, seen: Seen, bound: str | None) -> None:
         fresh = self._contract.checks.freshness
         if fresh is None or bound is None:
             return
         name = quoted(fresh.column)
-        newest = f"max({name}) filter (where {name} {SAYABLE})::timestamptz"
-        [(text, passed)] = self._run(
-            f"select {newest}, coalesce({newest} >= {self._literal(bound)}::timestamptz, false) from {self._staging}"
-        )
+        newest = f"pg_catalog.max({name}) filter (where {SAYABLE.format(name)})::pg_catalog.timestamptz"
+        fresh_enough = f"{newest} operator(pg_catalog.>=) {self._literal(bound)}::pg_catalog.timestamptz"
+        [(text, passed)] = self._run(f"select {newest}, coalesce({fresh_enough}, false) from {self._staging}")
         seen.watermark = text or None
         seen.verdict("freshness", passed == "t", column=fresh.column, found=seen.watermark, bound=bound)
 
@@ -305,7 +328,7 @@ class Target:
         """Bring the staged records into the target: rows inserted, updated and deleted."""
         key, alike = self._contract.key, self._alike()
         others = [name for name in self._names if name not in key or name in alike]
-        same = " and ".join(f"target.{quoted(name)} = staged.{quoted(name)}" for name in key)
+        same = self._same("target", "staged", key)
         counts = {"deleted": 0, "updated": 0}
         with self._blaming():
             if self._contract.mode == "replace":
@@ -317,8 +340,7 @@ class Target:
                 assigned = ", ".join(f"{quoted(name)} = staged.{quoted(name)}" for name in others)
                 counts["updated"] = self._run_counted(
                     f"update {self._target} as target set {assigned} from {self._staging} as staged"
-                    f" where {same} and ({self._comparable('target', others)})"
-                    f" is distinct from ({self._comparable('staged', others)})"
+                    f" where {same} and ({' or '.join(map(self._differs, others))})"
                 )
             counts["inserted"] = self._run_counted(
                 f"insert into {self._target} ({_list(self._names)})"
@@ -334,17 +356,29 @@ class Target:
         key = self._contract.key
         if self._one(SQL.find_unique_key, table=self._table, key=sorted(key))[0]:
             return
-        several = f"select from {self._target} group by {_list(key)} having count(*) > 1"
-        [(there,)] = self._run(f"select exists ({several})")
+        [(there,)] = self._run(f"select exists (select from {self._target} {self._several(key)})")
         if there == "t":
             raise TargetError("target_has_key_twice", {"relation": self._table})
 
     def _alike(self) -> set[str]:
         return {column.name for column in self._contract.columns if column.of in WRITTEN_ALIKE}
 
-    def _comparable(self, table: str, names: list[str]) -> str:
-        alike = self._alike()
-        return ", ".join(f"{table}.{quoted(name)}{'::text collate "C"' if name in alike else ''}" for name in names)
+    def _several(self, names: list[str]) -> str:
+        return f"group by {_list(names)} having pg_catalog.count(*) operator(pg_catalog.>) 1"
+
+    def _same(self, one: str, other: str, names: Iterable[str]) -> str:
+        """Whether two records are equal in these columns, each as its own type has it."""
+        equal = self._equal
+        return " and ".join(f"{one}.{quoted(name)} {equal[name]} {other}.{quoted(name)}" for name in names)
+
+    def _differs(self, name: str) -> str:
+        there, comes = f"target.{quoted(name)}", f"staged.{quoted(name)}"
+        equal = f"{there} {self._equal[name]} {comes}"
+        if name in self._alike():
+            text = '::pg_catalog.text collate pg_catalog."C"'
+            equal = f"{there}{text} {EQUAL} {comes}{text}"
+        # IS DISTINCT FROM would look for its operator by the login's search_path.
+        return f"({equal}) is not true and ({there} is not null or {comes} is not null)"
 
     def settle(self, applied: dict[str, Any]) -> None:
         """Write down beside the fence what is changed, and drop the staging table: all of it comes true by `commit`."""

@@ -141,6 +141,7 @@ def test_a_bad_record_is_found_on_a_standby(old_source, debian, tmp_path):
 )
 def test_a_refresh_updates_what_the_targets_citext_calls_equal(old_source, type_, there, comes, key):
     old_source.run("create extension citext")
+    old_source.shadow()
     old_source.run(f"create schema leaseway authorization {old_source.name}")
     old_source.run(f"create table open.trees (id int primary key, facts {type_.replace('text', 'citext')})")
     old_source.run(f"grant all on open.trees to {old_source.name}")

@@ -1,4 +1,4 @@
 -- In a target's database: whether the fences' table is there.
 -- fence:  none, it reads
 -- index:  none
-select to_regclass('leaseway.leaseway_fence') is not null
+select pg_catalog.to_regclass('leaseway.leaseway_fence') is not null

@@ -1,5 +1,5 @@
 -- In a target's database: the highest fence that it knows.
 -- fence:  none, it reads
 -- index:  none
-select coalesce(max(fence), 0)
+select coalesce(pg_catalog.max(fence), 0)
   from leaseway.leaseway_fence

@@ -2,13 +2,15 @@
 -- fence:  none, it reads
 -- index:  none
 select exists (select
-                 from pg_index
-                where indrelid = to_regclass(%(table)s)
+                 from pg_catalog.pg_index
+                where indrelid operator(pg_catalog.=) pg_catalog.to_regclass(%(table)s)
                   and indisunique
                   and indisvalid
                   and indpred is null
                   and indexprs is null
-                  and %(key)s::text[] = (select array_agg(attname::text order by attname::text collate "C")
-                                           from pg_attribute
-                                          where attrelid = indrelid
-                                            and attnum = any (indkey::int2[])))
+                  and %(key)s::pg_catalog.text[] operator(pg_catalog.=)
+                      (select pg_catalog.array_agg(attname::pg_catalog.text
+                                                   order by attname::pg_catalog.text collate pg_catalog."C")
+                         from pg_catalog.pg_attribute
+                        where attrelid operator(pg_catalog.=) indrelid
+                          and attnum operator(pg_catalog.=) any (indkey::pg_catalog.int2[])))

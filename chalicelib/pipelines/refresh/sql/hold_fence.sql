@@ -3,6 +3,6 @@
 -- index:  leaseway_fence_pkey
 select fence
   from leaseway.leaseway_fence
- where target = %(target)s
-   and fence = %(fence)s
+ where target operator(pg_catalog.=) %(target)s
+   and fence operator(pg_catalog.=) %(fence)s
    for update

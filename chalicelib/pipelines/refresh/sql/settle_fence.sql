@@ -3,4 +3,4 @@
 -- index:  leaseway_fence_pkey
 update leaseway.leaseway_fence
    set applied = %(applied)s
- where target = %(target)s
+ where target operator(pg_catalog.=) %(target)s
