@@ -37,9 +37,8 @@ OF_A_FILE = {
     "payload_too_large": "shorten its texts, or make two datasets of it",
     "not_found": "the token doesn't reach this dataset; an operator makes one that does",
     "gone": "give the file another name",
-    "forbidden": "",
 }
-"""Refusals that are about one file, for what it says or because the token may not say it; and what else mends it."""
+"""Refusals that are about one file, for what it says or because the token doesn't reach it; and what else mends it."""
 
 
 SILENCE = 5.0
@@ -77,9 +76,10 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     """Apply a FOLDER of YAML: a definition a file, named like its dataset, with its schedule.
 
     `defaults.yaml` says publisher, contact, licence and languages once for all that don't say them; `catalog.yaml` is
-    what the catalogue says of itself (an operator's). Everything is checked before anything is changed, and all errors
-    of all files are told with file, line and column; then each field that changes, with its old and new value. Applied
-    again, it changes nothing. What is refused all the same holds up nothing else; the exit code is 1 then.
+    what the catalogue says of itself (an operator's; another token leaves it aside). Everything is checked before
+    anything is changed, and all errors of all files are told with file, line and column; then each field that changes,
+    with its old and new value. Applied again, it changes nothing. What is refused all the same holds up nothing else;
+    the exit code is 1 then.
 
     With --prune, datasets that the token reaches and that have no file here are deleted, after a question, where they
     have no version. What was published stays: the schedule ends, and the command that takes it back is told.
@@ -184,7 +184,7 @@ def _orphans(server: Remote, files: Container[str], schedules: Mapping[str, Any]
             change.what, change.refused = "busy", True
             change.lines.append(f"not deleted while its {active['pipeline']} is active, job {active['id']}")
         elif version is None:
-            change.of("deleted", ["it has no version"], _call(server, "DELETE", address))
+            change.of("deleted", ["it has no version; its id is never given again"], _call(server, "DELETE", address))
         elif dataset in schedules:
             ends = f"- schedule: {show.cadence(schedules[dataset])}"
             change.of("pruned", [ends], _call(server, "DELETE", f"{address}/schedule"))
@@ -209,7 +209,13 @@ def _read(paths: Sequence[Path], faults: list[Fault]) -> dict[str, YamlFile]:
 
 def _of_the_catalog(server: Remote, file: YamlFile, faults: list[Fault]) -> Change:
     change = Change("catalog.yaml")
-    checked = _check(server, "/internal/catalog", file.content, faults, file.fault)
+    try:
+        checked = _check(server, "/internal/catalog", file.content, faults, file.fault)
+    except Refused as refused:
+        if refused.code != "forbidden":
+            raise
+        change.what, change.lines = "left", ["it takes an operator's token"]
+        return change
     if checked and checked["changes"]:
         change.of("changed", _lines(checked), _call(server, "PUT", "/internal/catalog", file.content))
     return change

@@ -311,7 +311,7 @@ def test_prune_deletes_what_has_no_version_and_ends_the_schedule_of_what_has(fol
     plan = folder.apply("--prune", "--dry-run")
     assert plan == [
         "lakes: deleted",
-        "it has no version",
+        "it has no version; its id is never given again",
         "rivers: pruned",
         f"- schedule: {DAILY}",
         "`leaseway withdraw rivers 1` takes its newest version back",
@@ -438,14 +438,21 @@ def test_the_id_of_a_deleted_dataset_is_a_fault_of_that_file(folder, database):
     )
 
 
-def test_what_a_role_may_not_do_is_a_fault_of_that_file(folder, database):
+def test_a_catalog_that_takes_an_operator_is_left_and_the_rest_is_applied(folder, database):
     folder.write("catalog", CATALOG)
     folder.use(create_token(database, "office", "publisher"))
 
-    told = folder.apply(code=1)
+    told = folder.apply()
 
-    assert told[0].startswith("catalog.yaml:1:1: It takes the role operator.")
-    assert told[1:] == ["1 to mend; nothing was changed."]
+    assert told == ["catalog.yaml: left", "it takes an operator's token", *CREATED, "1 created, 1 left."]
+    assert registry.definition(database, "roads")
+    assert not any("catalog" in wrote for wrote in folder.wrote())
+
+
+def test_a_role_that_may_apply_nothing_is_told_once(folder, database):
+    folder.use(create_token(database, "reader", "reader"))
+
+    assert "It takes the role publisher." in " ".join(folder.apply(code=1))
     assert registry.definition(database, "roads") is None
 
 
