@@ -100,7 +100,7 @@ class Reading:
         rows = _rows(reader, above)
         line, header = next(rows, (above + 1, []))
         text.clear()
-        self.columns = _header(line, header)
+        self.columns = _header(line, header, rows, text)
         width, null = len(self.columns), dialect.null
         blank = None
         for line, cells in rows:
@@ -223,13 +223,20 @@ def _shown(name: str) -> str:
     return "'" + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name[:SHOWN]) + "'"
 
 
-def _header(line: int, header: Sequence[Cell]) -> list[str]:
+def _header(line: int, header: Sequence[Cell], rows: Iterator[tuple[int, list[Cell]]], text: list[str]) -> list[str]:
     if not header:
         raise FileFault(line, 1, "there is no header: the first row names the columns.")
     names: dict[str, int] = {}  # and where they stand
     for place, cell in enumerate(header, 1):
         name = (cell or "").strip()
         if not name:
+            if not any((cell or "").strip() for cell in header[place:]) and _is_empty_from(place, rows, text):
+                raise FileFault(
+                    line,
+                    place,
+                    "the header is empty, and so is every cell beneath it: delete the empty column, for which each line"
+                    " ends with a delimiter.",
+                )
             raise FileFault(
                 line, place, "the header is empty: each column needs a name, and a row of titles is one to skip."
             )
@@ -239,6 +246,18 @@ def _header(line: int, header: Sequence[Cell]) -> list[str]:
             raise FileFault(line, place, f"the header {_shown(name)} stands in column {names[name]} already.")
         names[name] = place
     return list(names)
+
+
+def _is_empty_from(place: int, rows: Iterator[tuple[int, list[Cell]]], text: list[str]) -> bool:
+    """Whether no row that is left has a filled cell from this column on; not where one can't be read."""
+    try:
+        for _, cells in rows:
+            text.clear()
+            if any((cell or "").strip() for cell in cells[place - 1 :]):
+                return False
+    except FileFault:
+        return False
+    return True
 
 
 def array(text: str) -> Iterator[tuple[int, Record]]:

@@ -468,6 +468,21 @@ def test_a_fault_has_its_line_and_column(file, content, declared, line, column):
     assert str(raised.value).startswith(f"Line {line}")
 
 
+@pytest.mark.parametrize(
+    ("content", "column", "said"),
+    [
+        ("a;b;\n1;2;\n3;4;\n", 3, "delete the empty column"),
+        ("a;b; ;\n1;2;; \n3;4\n", 3, "delete the empty column"),
+        ("a;b;\n1;2;\n3;4;x\n", 3, "a row of titles"),
+        ("a;;c\n1;;2\n3;;4\n", 2, "a row of titles"),
+        ('a;b;\n1;2;\n3;"4;\n', 3, "a row of titles"),
+    ],
+)
+def test_an_empty_column_at_the_end_is_told_from_titles(file, content, column, said):
+    with pytest.raises(FileFault, match=f"ine 1, column {column}: the header is empty.*{said}"):
+        look(file(content), {"delimiter": ";", "skip": 0})
+
+
 def test_a_broken_byte_in_a_file_of_utf_8_is_not_read_as_another_encoding(file):
     content = b"a;b\n" + "".join(f"{n};Bäume und Sträucher\n" for n in range(100)).encode() + b"x;\xfc\n"
 
