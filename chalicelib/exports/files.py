@@ -27,6 +27,9 @@ ENCODINGS = {
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 """Byte order marks; those at the beginning are no part of the text."""
 
+BINARIES = {b"PK\x03\x04": "an Excel workbook or another zip archive", bytes.fromhex("D0CF11E0"): "an Excel workbook"}
+"""How files begin that are often uploaded as a CSV."""
+
 PIECE = 256 * 1024
 LONGEST_LINE = 16 * 1024 * 1024
 LONGEST_CELL = 4 * 1024 * 1024
@@ -365,6 +368,9 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
     pieces = _pieces(chunks)
     start = next(pieces, b"")
     codec = ENCODINGS[encoding]
+    for beginning, what in BINARIES.items():
+        if start.startswith(beginning):
+            raise FileFault(1, 1, _ANOTHER_KIND.format(what))
     for mark, marked in MARKS.items():
         if not start.startswith(mark):
             continue
@@ -386,6 +392,8 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
         if not begun:
             text = text.lstrip("\ufeff")  # two programs that each write a mark make two of them
             begun = text != ""
+            if _PAGE.match(text):
+                raise FileFault(1, 1, _ANOTHER_KIND.format("an HTML page"))
         if "\0" in text:
             seen = text[: text.index("\0")]
             line, column = number + seen.count("\n") + 1, len(seen) - seen.rfind("\n")
@@ -402,11 +410,15 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[str]:
         yield rest
 
 
+_ANOTHER_KIND = "it is {}, whatever it is called: save it as CSV UTF-8, and upload that."
+_PAGE = re.compile(r"\s*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
+
+
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Small pieces, so that memory is flat; the first one holds a whole byte order mark."""
+    """Small pieces, so that memory is flat; the first one holds a whole byte order mark, and how a page begins."""
     start = b""
     for chunk in chunks:
-        if len(start) < 4:
+        if len(start) < 100:
             start += chunk
             continue
         for at in range(0, len(start), PIECE):

@@ -483,6 +483,28 @@ def test_an_empty_column_at_the_end_is_told_from_titles(file, content, column, s
         look(file(content), {"delimiter": ";", "skip": 0})
 
 
+@pytest.mark.parametrize("name", ["data.csv", "data.jsonl"])
+@pytest.mark.parametrize("declared", [{}, {"encoding": "utf-8"}, {"encoding": "windows-1252"}, {"encoding": "utf-16"}])
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0[Content_Types].xml", "an Excel workbook or another zip archive"),
+        (bytes.fromhex("D0CF11E0A1B11AE1") + bytes(500), "an Excel workbook"),
+    ],
+)
+def test_a_workbook_that_is_called_a_csv_is_told_for_what_it_is(file, content, what, declared, name):
+    with pytest.raises(FileFault, match=f"ine 1, column 1: it is {what}, .*save it as CSV UTF-8"):
+        look(file(content, name), declared)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("begins", ["<!DOCTYPE html>\n", "\r\n<html xmlns:x='urn:x'>", "<HTML>"])
+def test_a_page_that_is_called_a_csv_is_told_for_what_it_is(file, begins, encoding):
+    with pytest.raises(FileFault, match=r"it is an HTML page, .*save it as CSV UTF-8"):
+        look(file(f"{begins}<body><table>\n<tr><td>1;2\n" * 9, encoding=encoding), {})
+    assert records("<html_id>,b\n1,2\n") == [{"<html_id>": "1", "b": "2"}]
+
+
 def test_a_broken_byte_in_a_file_of_utf_8_is_not_read_as_another_encoding(file):
     content = b"a;b\n" + "".join(f"{n};Bäume und Sträucher\n" for n in range(100)).encode() + b"x;\xfc\n"
 
