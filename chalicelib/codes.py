@@ -312,11 +312,42 @@ LOGIN_REFUSED = Code(
     "Check user and password in the connection's secret (and that the login exists, may LOGIN, and pg_hba.conf lets it"
     " in); set the secret, `leaseway connection check`, deploy, then requeue it.",
 )
-"""What ``source_denied`` and ``target_denied`` mean when nobody was let in: no GRANT mends that."""
+
+NO_DATABASE = Code(
+    "The server has no database of the name that the connection's address has.",
+    "Look at the address in the connection's secret; set the secret, `leaseway connection check`, deploy, then requeue"
+    " it.",
+)
+
+TOLD_APART: dict[tuple[str, str], Code] = {
+    ("source_denied", "28"): LOGIN_REFUSED,  # no GRANT mends that
+    ("target_denied", "28"): LOGIN_REFUSED,
+    ("source_changed", "3D000"): NO_DATABASE,
+    ("target_changed", "3D000"): NO_DATABASE,
+    ("source_changed", "42P01"): Code(
+        "There is no relation of that name.",
+        'Write it as it is there, with its schema; a name with capitals is quoted: public."Bäume". Then register the'
+        " source again, or bring the relation back.",
+    ),
+    ("source_changed", "42703"): Code(
+        "A column that the definition or the source's query names isn't there.",
+        "`leaseway source check SOURCE` lists the columns that there are; change the definition or the query, or bring"
+        " the column back. In a query a name with capitals is quoted.",
+    ),
+    ("source_changed", "42601"): Code(
+        "The source's query is no SQL that PostgreSQL can read.",
+        "Try it in psql: one SELECT, without a semicolon behind it; then register the source again.",
+    ),
+    ("source_changed", "42702"): Code(
+        "Two columns of the source's query have one name.",
+        "Give one of them an alias, or say whose it is (t.id), then register the source again.",
+    ),
+}
+"""What a code means where its SQLSTATE, or the class that this begins with, says more."""
 
 
 def sentence(code: str, sqlstate: object = None) -> str:
-    """What the code means and what mends it, for people; a SQLSTATE tells a login that was refused from a right."""
-    refused = code in ("source_denied", "target_denied") and str(sqlstate).startswith("28")
-    found = LOGIN_REFUSED if refused else ALL[code]
+    """What the code means and what mends it, for people; a SQLSTATE may tell it closer."""
+    told = (told for (of, begins), told in TOLD_APART.items() if of == code and str(sqlstate).startswith(begins))
+    found = next(told, ALL[code])
     return f"{found.sentence} {found.remedy}".strip()

@@ -353,7 +353,10 @@ def dataset_status(document: Mapping[str, Any]) -> None:
 def _mending(dataset: str, failed: Mapping[str, Any]) -> str | None:
     """What to do about a failed publication; where the definition is wrong, publishing alone fails again."""
     command = failed.get("command")
-    if command and (failed.get("failure") or {}).get("code") in ("source_changed", "not_conformant"):
+    why = failed.get("failure") or {}
+    # A database, a relation or a query that is wrong is no matter of the definition; the sentence says whose.
+    elsewhere = (why.get("details") or {}).get("sqlstate") not in (None, "42703")
+    if command and why.get("code") in ("source_changed", "not_conformant") and not elsewhere:
         return (
             f"change the definition (`leaseway definition get {dataset}`, or its file; `leaseway source check SOURCE`"
             f" lists the columns that there are), apply it, then {command}"

@@ -64,8 +64,7 @@ def test_a_finding_is_exit_code_1(run, reader, admin_database_dsn):
     assert said["sources"] == {"gone": "source_changed", "trees": "reads 2 columns"}
     assert [finding.split(".")[0] for finding in said["findings"]] == [
         "The login could write: INSERT on src",
-        "Source gone: A relation or column that the definition names is gone or has another type, or the source's query"
-        " is no SQL",
+        "Source gone: There is no relation of that name",
     ]
     assert "! The login could write: INSERT on src.trees" in run("connection", "check", "src", code=1)
 

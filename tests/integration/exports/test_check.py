@@ -107,10 +107,12 @@ def test_nothing_is_hidden_by_a_search_path(server):
         (Wanted("x", "closed.t", None), "privilege USAGE on schema closed"),
         (Wanted("x", "open.shown", None), "privilege SELECT on open.beneath"),
         (Wanted("x", None, "select a from open.t join open.closed using (a)"), "privilege SELECT on open.closed"),
-        (Wanted("x", "open.gone", None), "sqlstate 42P01"),
+        (Wanted("x", "open.gone", None), 'public."Bäume". Then register the source again'),
         (Wanted("x", "open.t", None, [Column("c", "text", "c")]), "column c"),
         (Wanted("x", "open.t", None, [Column("b", "integer", "b")]), "column b"),
-        (Wanted("x", None, "select 1 as a, nonsense"), "sqlstate 42703"),
+        (Wanted("x", None, "select 1 as a, nonsense"), "A column that the definition or the source's query names"),
+        (Wanted("x", None, "selec 1 as a"), "The source's query is no SQL that PostgreSQL can read."),
+        (Wanted("x", None, "select 1 as a, 2 as a", A), "Give one of them an alias"),
     ],
 )
 def test_a_source_that_cannot_be_read_is_named_and_the_others_are_still_looked_at(server, wanted, said):

@@ -42,6 +42,12 @@ def test_operating_explains_every_failure_in_the_words_of_its_code() -> None:
     assert [row for row in rows if row not in text] == []  # put these into the table
 
 
+def test_operating_tells_apart_what_a_sqlstate_does() -> None:
+    text = (ROOT / "docs" / "operating.md").read_text()
+
+    assert [told.sentence for told in codes.TOLD_APART.values() if f"| {told.sentence} |" not in text] == []
+
+
 def test_every_decision_is_in_the_index() -> None:
     pages = {file.name for file in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
 

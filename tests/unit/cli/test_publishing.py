@@ -297,11 +297,11 @@ def test_why_isnt_it_newer_fits_on_one_screen(server: Server, run: Run) -> None:
 
 def test_a_definition_that_fails_is_to_be_changed_before_it_is_published_again(server: Server, run: Run) -> None:
     why = {"code": "source_changed", "sentence": "A column is gone.", "details": {"column": "watts"}}
+    failed = status("FAILED", failure=why, finished_at="2026-11-28T08:00:00Z") | {"command": "leaseway publish lamps"}
     document = dict.fromkeys(("version", "schedule", "active", "pause")) | {
         "dataset": "lamps",
         "definition": {"revision": 1},
-        "failure": status("FAILED", failure=why, finished_at="2026-11-28T08:00:00Z")
-        | {"command": "leaseway publish lamps"},
+        "failure": failed,
         "last_finished": {},
         "health": {"ok": True, "reasons": []},
     }
@@ -311,6 +311,11 @@ def test_a_definition_that_fails_is_to_be_changed_before_it_is_published_again(s
     assert "none yet" in shown
     assert "to mend it    change the definition (`leaseway definition get lamps`" in shown
     assert "then leaseway publish lamps" in shown
+
+    server.answers.clear()
+    gone = failed | {"failure": why | {"details": {"sqlstate": "42P01"}}}
+    server.tell("GET /datasets/lamps/status", document | {"failure": gone})
+    assert "to mend it    leaseway publish lamps" in run("status", "lamps").output
 
     server.answers.clear()
     server.tell("GET /datasets/lamps/status", document | {"withdrawn": True})
