@@ -213,7 +213,7 @@ def failures_show(job: UUID, machine: bool) -> None:
             ("failed", show.moment(document.get("failed_at") or document.get("finished_at"))),
             ("run again as", document.get("requeued_as")),
             ("done since", "by a later job" if document.get("mended") else None),
-            *(() if _since(document) else (_again(document),)),
+            *(() if _since(document) else _again(document)),
         ]
     )
     show.bad_rows_of(document)
@@ -224,13 +224,19 @@ def _since(failed: dict[str, Any]) -> str | None:
     return "mended" if failed.get("mended") else "run again" if failed.get("requeued_as") else None
 
 
-def _again(failed: dict[str, Any]) -> tuple[str, str]:
-    """What has a failure's work done after all: its name, and the command."""
+def _again(failed: dict[str, Any]) -> list[tuple[str, str]]:
+    """What has a failure's work done after all: each way's name, and the command."""
     if failed["pipeline"] == "load":  # its payload is erased
-        return "send it anew", f"leaseway load {show.subject(failed)} FILE"
+        return [("send it anew", f"leaseway load {show.subject(failed)} FILE")]
     if failed["pipeline"] == "export":
-        return "run it again", f"with its publication: leaseway publish {show.subject(failed)}"
-    return "run it again", f"leaseway failures requeue {failed['id']}"
+        return [("run it again", f"with its publication: leaseway publish {show.subject(failed)}")]
+    requeue = f"leaseway failures requeue {failed['id']}"
+    if failed["pipeline"] == "publication":  # the job's revision is its own, whatever was applied since
+        return [
+            ("publish anew", f"as the newest definition says: leaseway publish {show.subject(failed)}"),
+            ("run it again", f"as the definition said then: {requeue}"),
+        ]
+    return [("run it again", requeue)]
 
 
 @failures.command("requeue")
@@ -240,6 +246,8 @@ def _again(failed: dict[str, Any]) -> tuple[str, str]:
 @click.option("--code", help="With --all: only failures with this code.")
 def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, code: str | None) -> None:
     """Run a failure's job again: a new job about the same subject, with a fresh budget.
+
+    It is about the same revision, too: after a change of the definition or the source, `leaseway publish DATASET`.
 
     A subject that another job works on is refused and left as it is; with --all the others go on, and the exit code
     is 1. What was run again already, or mended by a later publication, --all leaves out, and loads: send those anew.

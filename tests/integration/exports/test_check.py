@@ -164,6 +164,12 @@ def test_a_wrong_password_is_said(server):
     assert "28P01" in report.findings[0]
 
 
+def test_a_database_that_is_not_there_is_a_matter_of_the_address(server):
+    report = check(make_conninfo(server.dsn, dbname="nowhere"), [])
+
+    assert "The server has no database of the name" in report.findings[0]
+
+
 def test_nothing_is_written_there(server):
     """Not even by a function that says it only reads, and so is called while the statement is planned."""
     server.run(

@@ -99,7 +99,8 @@ def test_a_failure_is_shown_with_what_mends_it(server: Server, run: Run) -> None
     output = run("failures", "show", JOB).output
 
     assert "Object storage doesn't answer. [storage_unreachable: step GET_DATA]" in output
-    assert f"leaseway failures requeue {JOB}" in output
+    assert f"as the definition said then: leaseway failures requeue {JOB}" in output
+    assert "as the newest definition says: leaseway publish flights" in output
 
 
 @pytest.mark.parametrize(
