@@ -58,14 +58,28 @@ def test_T09_callers_that_race_a_finish_all_get_a_job_and_one_is_active(engine, 
     assert len(ids - {first}) <= 1
 
 
+WANTED = {
+    "pipeline": "delivery",
+    "queue": "work",
+    "conflict_key": "parcel:a",
+    "order_key": None,
+    "subject": Jsonb({}),
+    "request": None,
+    "schedule": None,
+    "queue_budget": timedelta(1),
+    "run_budget": timedelta(1),
+    "wakeup_lost": timedelta(1),
+}
+
+
 def test_T10_the_partial_index_is_the_arbiter(database):
-    plan = database.run(
-        "explain " + sql.accept_job,
-        pipeline="delivery", queue="work", conflict_key="parcel:a", order_key=None,
-        subject=Jsonb({}), request=None, schedule=None,
-        queue_budget=timedelta(1), run_budget=timedelta(1), wakeup_lost=timedelta(1),
-    )  # fmt: skip
+    plan = database.run("explain " + sql.accept_job, **WANTED)
     assert any("Conflict Arbiter Indexes: job_conflict_key" in line["QUERY PLAN"] for line in plan)
+
+
+def test_who_has_ended_holds_its_key_no_more(engine):
+    assert work(engine, engine.accept("delivery", Parcel(name="a")).job.id) == "finished"
+    assert engine.db.one(sql.accept_job, **WANTED)  # by itself: accept() would ask again for ever
 
 
 def test_a_second_caller_may_have_the_first_ones_job(engine, queues):
