@@ -12,7 +12,6 @@ from chalicelib.datasets.definition import published_names
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
 from chalicelib.exports.address import secured
-from chalicelib.exports.files import Dialect
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
 from chalicelib.pipelines.addresses import loaded_relation
@@ -90,7 +89,7 @@ def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
         records=show.many(records, "record"),
         themes=" ".join(sorted(THEMES.codes)),
         source=source_name,
-        dialect=_dialect(source["file"]["dialect"]) if source["file"] else "",
+        dialect=_dialect(source["file"]) if source["file"] else "",
         columns="\n".join(lines),
     )
     return form, f"{show.many(records, 'record')}, {show.many(len(picked), 'column')}"
@@ -105,11 +104,10 @@ def _file(file: dict[str, Any]) -> Described:
     return described, file["records"], {c["name"]: file["records"] - c["nulls"] for c in file["columns"]}
 
 
-def _dialect(dialect: dict[str, Any]) -> str:
+def _dialect(file: dict[str, Any]) -> str:
     """How the file was read, so that whoever fills in the rest sees a wrong guess."""
-    facts = dialect_facts(Dialect(**dialect).as_json())  # in the order of a dialect, which a row doesn't keep
-    found = " · ".join(f"{name} {value}" for name, value in facts if name != "format")
-    return f"  # {dialect['format']}: {found} (another one: `leaseway source upload --help`)"
+    found = " · ".join(f"{name} {value}" for name, value in dialect_facts(file) if name != "format")
+    return f"  # {file['dialect']['format']}: {found} (another one: `leaseway source upload --help`)"
 
 
 def _relation(database: "Database", source: dict[str, Any]) -> Described:

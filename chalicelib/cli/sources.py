@@ -350,20 +350,32 @@ def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: b
         "declared": declared,
         "columns": [vars(column) for column in seen.columns],
     }
+    hints = _hints(seen)
     if not machine:
         _show_file(file, described)
+        for hint in hints:
+            click.echo(f"! {hint}")
     if dry_run:
         if machine:
-            show.as_json(described)
+            show.as_json({**described, "hints": hints})
         return
     key = _keep_file(settings, name, file, seen)
     revision = registry.register_file(database, name, {"key": key, **described})
     if machine:
-        show.as_json({"source": name, "revision": revision, **described})
+        show.as_json({"source": name, "revision": revision, **described, "hints": hints})
         return
     for change in _changes(before, described):
         click.echo(f"! {change}")
     click.echo(f"Source {name} is at revision {revision}.")
+
+
+def _hints(seen: "Seen") -> list[str]:
+    """What whoever wrote the file may not have meant."""
+    return [
+        f"{show.header(name)} looks like {what}: it stays text, for a type is given only where every cell comes back"
+        " letter by letter."
+        for name, what in seen.look_like.items()
+    ]
 
 
 def _keep_file(settings: "Settings", name: str, file: Path, seen: "Seen") -> str:
@@ -404,8 +416,12 @@ def _changes(before: dict[str, Any] | None, described: dict[str, Any]) -> list[s
     ]
 
 
-def dialect_facts(dialect: dict[str, Any]) -> list[tuple[str, str]]:
-    """A file's dialect in words: name and value."""
+def dialect_facts(file: dict[str, Any]) -> list[tuple[str, str]]:
+    """A file's dialect in words, name and value; what was neither declared nor decided by a column was not found."""
+    from chalicelib.exports.files import Dialect
+
+    dialect = Dialect(**file["dialect"]).as_json()  # in its own order, which a row doesn't keep
+    known = {column["type"] for column in file["columns"]} | file.get("declared", {}).keys()
     words = {("quote", ""): "none", ("delimiter", "\t"): "tab", ("null", ""): "an empty cell"}
     return [
         *(
@@ -414,7 +430,12 @@ def dialect_facts(dialect: dict[str, Any]) -> list[tuple[str, str]]:
             if name not in ("decimal", "date")
         ),
         *(
-            (name, dialect[name] or f"undecided, such columns are text: declare it with --{name}")
+            (
+                name,
+                (dialect[name] if name in known else "none found")
+                if dialect[name]
+                else f"undecided, such columns are text: declare it with --{name}",
+            )
             for name in ("decimal", "date")
             if name in dialect
         ),
@@ -425,7 +446,7 @@ def _show_file(file: Path, described: dict[str, Any]) -> None:
     show.facts(
         [
             ("file", f"{file.name}, {show.many(described['records'], 'record')}, {show.size(described['bytes'])}"),
-            *dialect_facts(described["dialect"]),
+            *dialect_facts(described),
             ("sha256", described["sha256"]),
         ]
     )

@@ -47,6 +47,8 @@ class Seen:
     records: int
     bytes: int
     sha256: str
+    look_like: dict[str, str]
+    """Columns of text in a CSV whose every cell is a number as people write it, and what it is written with."""
 
 
 def look(path: Path, declared: Mapping[str, Any]) -> Seen:
@@ -81,7 +83,12 @@ def look(path: Path, declared: Mapping[str, Any]) -> Seen:
     ]
     if not columns:
         raise FileFault(1, None, "the file has no record.")
-    return Seen(dialect, columns, records, size, digest)
+    look_like = {
+        column.name: guess.looks_like
+        for column, guess in zip(columns, found, strict=True)
+        if column.type == "text" and guess.looks_like
+    }
+    return Seen(dialect, columns, records, size, digest, look_like)
 
 
 def chunks(path: Path) -> Iterator[bytes]:
@@ -377,6 +384,14 @@ def _timestamp(separator: str) -> Callable[[str], bool]:
 _THOUSANDS = re.compile(r"-?[1-9][0-9]{0,2}[.,][0-9]{3}")
 """Whether it is a number with three decimals or a thousand of something can't be told."""
 
+_WRITTEN = re.compile(
+    r"\s*[-+]?\s?"
+    r"(?:(?P<thousands>[1-9][0-9]{0,2}(?P<mark>[.,'’ \xa0\u202f])[0-9]{3}(?:(?P=mark)[0-9]{3})*)|0|[1-9][0-9]*)"
+    r"(?:(?!(?P=mark))[.,][0-9]+)?(?P<percent>\s?%)?(?P<minus>-)?\s*"
+)
+_WRITTEN_WITH = {"thousands": "thousands separators", "percent": "a percent sign", "minus": "a minus behind"}
+"""Numbers as people write them, that PostgreSQL doesn't take."""
+
 
 class _Guess:
     """What a column may still be, cell by cell."""
@@ -385,6 +400,8 @@ class _Guess:
         self.seen = 0
         self.raw = 0
         self._all_thousands = True
+        self._all_written = dialect.format == "csv"  # in JSON a string is a string
+        self.looks_like = ""
         self._declared = declared
         if dialect.format == "jsonl":
             marks, dates = [], ["YYYY-MM-DD"]
@@ -405,10 +422,26 @@ class _Guess:
         if isinstance(cell, Raw):
             self.raw += 1
             self._raw_may = _left(self._raw_may, cell, self.raw)
-        elif self._may:
+            return
+        if self._may:
             self._may = _left(self._may, cell, self.seen)
             if self._all_thousands and not _integer(cell):
                 self._all_thousands = _THOUSANDS.fullmatch(cell) is not None
+        if self._all_written and not self._may_be_number():
+            self._see_how_written(cell)
+
+    def _may_be_number(self) -> bool:
+        return ("integer", "") in self._may or (
+            not self._all_thousands and (("decimal", ".") in self._may or ("decimal", ",") in self._may)
+        )
+
+    def _see_how_written(self, cell: str) -> None:
+        found = _WRITTEN.fullmatch(cell)
+        if found is None:
+            self._all_written, self.looks_like = False, ""
+        elif not self.looks_like:
+            parts = (with_ for part, with_ in _WRITTEN_WITH.items() if found[part])
+            self.looks_like = next((f"numbers with {with_} ({cell.strip()[:40]})" for with_ in parts), "")
 
     def may(self, type_: str) -> list[str]:
         """The variants of a type (a decimal mark, a date format) that every cell fits."""

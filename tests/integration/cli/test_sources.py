@@ -122,6 +122,26 @@ def test_a_file_is_looked_at_too(run, uploaded):
     assert "csv, 2 records, 37 B" in run("source", "list")
 
 
+def test_an_upload_tells_what_looks_like_numbers_and_that_no_mark_was_found(run, bucket, tmp_path):
+    path = tmp_path / "budget.csv"
+    path.write_text("Titel;Betrag\nA;1.234,50\nB;12.345,67\n")
+
+    said = run("source", "upload", "budget", path)
+
+    assert (
+        "! Betrag looks like numbers with thousands separators (1.234,50): it stays text, for a type is given" in said
+    )
+    assert [line.split(maxsplit=1)[1] for line in said.splitlines() if line.startswith(("decimal", "date"))] == [
+        "none found",
+        "none found",
+    ]
+    machine = run("source", "upload", "budget", path, "--decimal", ",", "--json")
+    assert machine["dialect"]["decimal"] == ","
+    assert machine["hints"][0].startswith("Betrag looks like numbers")
+    said = run("source", "upload", "budget", path)  # what was declared is known
+    assert [line.split()[1:] for line in said.splitlines() if line.startswith("decimal")] == [[","]]
+
+
 def test_a_definition_begins_from_a_file(run, uploaded, tmp_path):
     path = tmp_path / "begun.yaml"
 

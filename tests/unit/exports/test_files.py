@@ -353,6 +353,37 @@ def test_dates_that_two_formats_fit_stay_text_until_one_is_declared(file):
     assert look(file("a;b\n01/02/2024;x\n30/04/2024;y\n"), {}).dialect.date == "DD/MM/YYYY"
 
 
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (["1", "7,5", "1.234,50", "12.345,67"], "numbers with thousands separators (1.234,50)"),
+        (["1.500", "20.300", "7"], "numbers with thousands separators (1.500)"),
+        (["1'234'567.5"], "numbers with thousands separators (1'234'567.5)"),
+        (["1 000", "", "5"], "numbers with thousands separators (1 000)"),
+        (["24.691,34-"], "numbers with thousands separators (24.691,34-)"),
+        (["5,1", "24,34-"], "numbers with a minus behind (24,34-)"),
+        (["12,5%", "3 %"], "numbers with a percent sign (12,5%)"),
+        (["1.234,50", "n/a"], None),
+        (["n/a", "1.234,50"], None),
+        (["1.234.50"], None),
+        (["1.234,567.8"], None),
+        (["01.500"], None),
+        (["1.500", "20.3"], None),  # decimals
+        (["01067", "10115"], None),
+        (["01.02.2024"], None),
+    ],
+)
+def test_numbers_that_stay_text_for_how_they_are_written_are_told(file, cells, what):
+    content = "x\tc\n" + "".join(f"k\t{cell}\n" for cell in cells)
+
+    assert look(file(content), {}).look_like == ({"c": what} if what else {})
+
+
+def test_a_declared_mark_and_json_say_what_was_meant(file):
+    assert look(file("a;b\n1.500;x\n"), {"decimal": "."}).look_like == {}
+    assert look(file('{"a": "1.234,50"}\n', "data.jsonl"), {}).look_like == {}
+
+
 def test_one_decimal_mark_holds_for_the_file(file):
     path = file("a;b;c\n1,5;2,5;1.5\n")
 
