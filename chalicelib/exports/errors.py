@@ -43,13 +43,14 @@ class Stale(Exception):
 
 # The longest prefix of the SQLSTATE decides. What isn't listed is worth another try.
 CODES = {
-    "08": "source_unreachable",
+    "08": "source_unreachable",  # also whatever a pool between says; see `of_psycopg` for the server's own 08P01
     "53": "source_unreachable",  # out of connections, memory or disk
     "57P": "source_unreachable",  # shutting down, crashed, starting up
     "58": "source_unreachable",
     "HV": "source_unreachable",  # a foreign table whose own server is away
     "40": "source_conflict",  # also a standby that puts replication first
     "55": "source_conflict",  # a lock not had in time, a materialised view not filled yet
+    "XX000": "source_conflict",  # so PostgreSQL calls a relation that was dropped or altered under its hands, too
     "57014": "source_timeout",  # statement_timeout, or somebody's pg_cancel_backend
     "25P": "source_timeout",  # idle_in_transaction_session_timeout, transaction_timeout
     "28": "source_denied",
@@ -59,12 +60,26 @@ CODES = {
     "3D": "source_changed",
     "3F": "source_changed",
     "0A": "source_changed",
+    "24": "source_changed",  # cursors, transactions, prepared statements and savepoints: no query may handle them
+    "25": "source_changed",
+    "26": "source_changed",
+    "2D": "source_changed",
+    "34": "source_changed",
+    "3B": "source_changed",
+    "55P02": "source_changed",  # nor set what only the server's start sets
     "20": "source_bad_record",
     "21": "source_bad_record",
     "22": "source_bad_record",
     "23": "source_bad_record",
     "54": "source_bad_record",  # larger than PostgreSQL makes one
     "P0": "source_bad_record",  # a function of the source's that raises
+    "2F": "source_bad_record",
+    "38": "source_bad_record",
+    "39": "source_bad_record",
+    "09": "source_bad_record",  # a trigger's, a view's check: where a refresh writes
+    "27": "source_bad_record",
+    "2B": "source_bad_record",
+    "44": "source_bad_record",
     "XX001": "source_bad_record",  # data corrupted
     "XX002": "source_bad_record",  # index corrupted
 }
@@ -116,8 +131,12 @@ def of_psycopg(
         sqlstate, privilege = (refusal.sqlstate, refusal.privilege) if refusal else (None, None)
     elif sqlstate == "42501":
         privilege = lacking(error.diag.message_primary or "")
+    code = code_of(sqlstate)
+    # A query with a parameter ($1) that nobody gives. A pool says 08P01 of its own troubles, and ends the connection.
+    if sqlstate == "08P01" and error.diag.severity_nonlocalized == "ERROR":
+        code = "source_changed"
     named = {} if privilege is None else {"privilege": privilege}
-    return SourceError(code_of(sqlstate), sqlstate, relation=relation, **named)
+    return SourceError(code, sqlstate, relation=relation, **named)
 
 
 @contextmanager

@@ -68,6 +68,24 @@ def test_a_query_is_one_statement_that_stays_in_its_brackets(source, tmp_path, q
     assert source.run("select to_regclass('open.made')").fetchone() == (None,)
 
 
+@pytest.mark.parametrize(
+    ("query", "code", "sqlstate"),
+    [
+        ("select $1::int as a", "source_changed", "08P01"),
+        ("select open.sets() as a", "source_changed", "25001"),
+    ],
+)
+def test_what_no_query_may_do_is_not_waited_for(source, tmp_path, query, code, sqlstate):
+    source.run(
+        "create function open.sets() returns int language plpgsql as"
+        " 'begin set transaction isolation level serializable; return 1; end'"
+    )
+
+    error = refusal(Relation(source.dsn, None, query, A), tmp_path)
+
+    assert (error.code, error.details["sqlstate"]) == (code, sqlstate)
+
+
 @pytest.mark.parametrize("relation", ["open.gone", "gone.a", 'open."a; drop table x"', "a.b.c.d", "open.t where false"])
 def test_a_relation_that_is_not_there_has_changed(source, tmp_path, relation):
     source.run("create table open.t (a int)")

@@ -2,12 +2,17 @@
 
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from chalicelib.exports import XML
-from chalicelib.exports.errors import code_of
+from chalicelib.exports.errors import CODES, code_of, of_psycopg
 from chalicelib.exports.formats import element_name
+
+PAGE = Path(__file__).parents[3] / "docs" / "exports.md"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,31 @@ def test_OD_09_a_row_wrapped_for_another_reason_counts_for_nothing():
         ("P0001", "source_bad_record"),
         ("XX001", "source_bad_record"),
         ("XX000", "source_conflict"),
+        ("25001", "source_changed"),
+        ("2D000", "source_changed"),
+        ("55P02", "source_changed"),
+        ("38000", "source_bad_record"),
+        ("39004", "source_bad_record"),
+        ("2F005", "source_bad_record"),
+        ("44000", "source_bad_record"),
+        ("2BP01", "source_bad_record"),
+        ("72000", "source_conflict"),
     ],
 )
 def test_each_class_of_sqlstate_has_its_code(sqlstate, code):
     assert code_of(sqlstate) == code
+
+
+def test_the_page_says_which_sqlstate_has_which_code():
+    rows = re.findall(r"^\| `(source_\w+)` \| (.*?) \|", PAGE.read_text(encoding="utf-8"), re.M)
+    said = {code: set(re.findall(r"\b(?:[0-9A-Z]{5}|[0-9A-Z]{2}P?)\b", text)) for code, text in rows}
+
+    for prefix, code in CODES.items():
+        assert prefix in said[code], f"{prefix} is {code}"
+
+
+@pytest.mark.parametrize(("severity", "code"), [("ERROR", "source_changed"), ("FATAL", "source_unreachable")])
+def test_a_query_with_a_parameter_is_at_fault_and_a_pool_that_hangs_up_is_away(severity, code):
+    error = type("Said", (psycopg.errors.ProtocolViolation,), {"diag": SimpleNamespace(severity_nonlocalized=severity)})
+
+    assert of_psycopg(error(), "query").code == code
