@@ -1,35 +1,47 @@
 """Schedules: when a dataset is published without anyone asking."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from chalice.app import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BeforeValidator
 
 from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Document
 from chalicelib.engine import Cadence
 from chalicelib.engine.cadence import InvalidCadence
 from chalicelib.security import Role
 
 from .documents import cadence_document, conflict_key, schedule_document
 from .problems import not_found
-from .requests import flag, invalid, json_object, query, read_as
+from .requests import flag, invalid, json_object, parsed, query
 from .routing import Api, Call, answer
 
 
-class ScheduleBody(BaseModel):
+def _day(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise ValueError("must be a weekday's name, like monday, or a day of the month from 1 to 31")
+    return value
+
+
+class ScheduleBody(Document):
     """When a dataset is published."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    examples: ClassVar[Mapping[str, str]] = {
+        "every": "day, week or month",
+        "at": 'a local time, e.g. "02:00"',
+        "zone": "a zone of the IANA list, e.g. Europe/Berlin",
+    }
 
     every: Literal["day", "week", "month"]
     at: str
-    on: str | int | None = None
+    on: Annotated[str | int | None, BeforeValidator(_day)] = None
     zone: str = "UTC"
 
 
 def read_cadence(call: Call) -> Cadence:
     """The cadence that a request's body holds; raises a problem that names the field."""
-    body = read_as(ScheduleBody, json_object(call.request), "invalid_schedule")
+    body = parsed(ScheduleBody, json_object(call.request), "invalid_schedule")
     try:
         return Cadence(**body.model_dump())
     except InvalidCadence as wrong:

@@ -15,7 +15,16 @@ from fractions import Fraction
 from itertools import count
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from chalicelib.iris import LINKS, absolute_iri, mailbox
@@ -216,9 +225,17 @@ Header = Annotated[str, Field(max_length=LONGEST_HEADER), AfterValidator(_header
 
 
 class Part(BaseModel):
-    """A part of a definition: nothing unknown, nothing converted."""
+    """A part of a definition: nothing unknown, nothing converted; null, an empty value in YAML, is what isn't said."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leaves_null_out(cls, content: object) -> object:
+        if not isinstance(content, dict):
+            return content
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return {name: value for name, value in content.items() if value is not None or name not in known}
 
 
 class Document(Part):
@@ -313,10 +330,10 @@ class Column(Part):
 
 
 class CsvExcel(Part):
-    """How the CSV for spreadsheets is written."""
+    """How the CSV for spreadsheets is written; ``decimal`` is a comma, unless that is the delimiter."""
 
     delimiter: Literal[",", ";", "\t"] = ";"
-    decimal: Literal[",", "."] = ","
+    decimal: Literal[",", "."] = Field(default_factory=lambda said: "." if said.get("delimiter") == "," else ",")
 
     @field_validator("decimal")
     @classmethod

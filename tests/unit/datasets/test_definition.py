@@ -1,19 +1,26 @@
 import json
+from contextlib import suppress
 from copy import deepcopy
 from typing import get_args
 
 import pytest
 
+from chalicelib.api.schedules import ScheduleBody
 from chalicelib.datasets import Invalid, vocabularies
+from chalicelib.datasets.catalog import Catalog
 from chalicelib.datasets.definition import (
     LONGEST_HEADER,
     TOLD,
+    Column,
     ColumnType,
+    CsvExcel,
     Definition,
+    Publisher,
     dataset_id,
     differences,
     published_names,
 )
+from chalicelib.engine.cadence import Cadence, InvalidCadence
 from chalicelib.exports import files
 from chalicelib.exports.types import TYPES
 from tests.unit.catalog.flights import DEFINITION, definition
@@ -32,6 +39,113 @@ def test_a_definition_comes_back_as_it_is_kept():
     assert Definition.parse(taken.as_json()) == taken
     assert Definition.parse(json.loads(taken.canonical)).etag == taken.etag
     assert taken.as_json()["columns"][1] == {"name": "carrier", "type": "text", "from": "carrier_code"}
+
+
+WHOLE = DEFINITION | {
+    "access_rights": "PUBLIC",
+    "identifiers": ["NYC-1"],
+    "conforms_to": ["https://standard.example.org/"],
+    "formats": ["csv", "csv-excel", "geojson"],
+    "csv_bom": True,
+    "csv_excel": {"delimiter": ",", "decimal": "."},
+    "gzip": ["csv"],
+    "tier": "base",
+    "columns": [
+        {"name": "id", "type": "integer", "required": True, "title": {"en": "Id"}, "description": {"en": "Its id."}},
+        {"name": "shape", "type": "geometry", "srid": 4326, "from": "geom"},
+        {"name": "lon", "type": "double"},
+        {"name": "lat", "type": "double"},
+    ],
+    "key": ["id"],
+    "geojson": {"geometry": "shape"},
+    "min_records": 10,
+    "max_drop": 0.5,
+}
+CATALOG = {name: DEFINITION[name] for name in ("title", "description", "publisher", "licence")} | {
+    "homepage": "https://data.example.org/"
+}
+SCHEDULE = {"every": "week", "at": "02:00", "on": "monday", "zone": "Europe/Berlin"}
+DOCUMENTS = [(Definition, WHOLE), (Catalog, CATALOG), (ScheduleBody, SCHEDULE)]
+LEFT_OUT = object()
+
+
+def places(value, path=()):
+    """Where a value could be another one: every member and entry, however deep."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in entries:
+        yield (*path, name)
+        yield from places(inner, (*path, name))
+
+
+def parsed(document, content, path, value):
+    """The document with another value at a place, or what is wrong with it."""
+    content = deepcopy(content)
+    holder = content
+    for name in path[:-1]:
+        holder = holder[name]
+    if value is LEFT_OUT:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = value
+    try:
+        return document.parse(content)
+    except Invalid as invalid:
+        return invalid.faults
+
+
+PLACES = [(document, content, path) for document, content in DOCUMENTS for path in places(content)]
+
+
+def test_the_whole_definition_says_every_field_there_is():
+    said = [WHOLE, WHOLE["columns"][0] | WHOLE["columns"][1], WHOLE["csv_excel"], WHOLE["publisher"]]
+    models = [Definition, Column, CsvExcel, Publisher]
+
+    assert [{field.alias or name for name, field in model.model_fields.items()} for model in models] == [
+        set(each) for each in said
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", [LEFT_OUT, None, True, 0, 1.5, "", "x", [], {}, [None], {"a": None}], ids=lambda value: repr(value)[:12]
+)
+def test_whatever_stands_in_a_field_is_a_fault_or_comes_back_as_it_is_kept(value):
+    for document, content, path in PLACES:
+        taken = parsed(document, content, path, value)
+        if isinstance(taken, document):
+            assert document.parse(taken.as_json()) == taken, path
+            if document is ScheduleBody:
+                with suppress(InvalidCadence):
+                    Cadence(**taken.model_dump())
+        else:
+            assert taken, path
+
+
+@pytest.mark.parametrize("value", [True, False, 1.5, [], {}])
+def test_the_day_of_a_schedule_is_a_name_or_a_number(value):
+    sentence = "must be a weekday's name, like monday, or a day of the month from 1 to 31"
+
+    assert parsed(ScheduleBody, SCHEDULE, ("on",), value) == (("on", sentence),)
+
+
+def test_null_is_what_is_not_said():
+    for document, content, path in PLACES:
+        # An entry of a list and the text of a language are no fields: null is a fault there.
+        if isinstance(path[-1], str) and not {"title", "description", "name", "keywords"} & set(path[:-1]):
+            assert parsed(document, content, path, None) == parsed(document, content, path, LEFT_OUT), path
+
+    assert faults(titel=None) == {"titel": "is no field here; did you mean title?"}
+
+
+@pytest.mark.parametrize("delimiter", [{}, {"delimiter": ","}, {"delimiter": ";"}, {"delimiter": "\t"}])
+@pytest.mark.parametrize("decimal", [{}, {"decimal": ","}, {"decimal": "."}])
+def test_what_is_said_of_spreadsheets_never_makes_one_sign_of_two(delimiter, decimal):
+    taken = parsed(Definition, WHOLE, ("csv_excel",), delimiter | decimal)
+
+    if delimiter | decimal == {"delimiter": ",", "decimal": ","}:
+        assert taken == (("csv_excel.decimal", "is the delimiter, too; take another one of them"),)
+    else:
+        assert Definition.parse(taken.as_json()) == taken
+        assert taken.csv_excel.decimal == decimal.get("decimal", "." if delimiter == {"delimiter": ","} else ",")
 
 
 def test_the_same_content_in_other_spellings_is_the_same_definition():
