@@ -296,8 +296,10 @@ class Machine(RuleBasedStateMachine):
         self.armed = None
         before = self.watch.look()
         for act, write in WRITES.items():
-            # As if nothing had been tried before: progress that is unreported would shield the next write.
+            # As if nothing had been tried before: progress that is unreported would shield the next write, and a lease
+            # that was extended before its job ended is long enough as it is: nothing is written then.
             hand.leased.finished, hand.leased._progress = False, {}
+            hand.leased._expires = self.clock.monotonic()
             try:
                 write(hand.leased, hand.noted)
             except (LeaseLost, StopIteration):
