@@ -42,6 +42,7 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_min_messages": "warning",
     "log_line_prefix": "%m [%p] ",
+    "log_error_verbosity": "terse",  # else the line that a COPY reads stands there when its connection ends
 }
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}  # a commit survives a kill all the same, not a power cut
 

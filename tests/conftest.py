@@ -139,13 +139,19 @@ class FakeQueues:
 
 
 @pytest.fixture(scope="session")
-def admin_dsn() -> Iterator[str]:
-    """The administrator of a PostgreSQL server."""
-    if given := os.environ.get("DATABASE_URL"):
-        yield given
+def postgresql() -> Iterator[PostgreSQL | None]:
+    """The session's own server; none where DATABASE_URL names one."""
+    if os.environ.get("DATABASE_URL"):
+        yield None
         return
     with running_postgresql() as server:
-        yield server.dsn
+        yield server
+
+
+@pytest.fixture(scope="session")
+def admin_dsn(postgresql: PostgreSQL | None) -> str:
+    """The administrator of a PostgreSQL server."""
+    return postgresql.dsn if postgresql else os.environ["DATABASE_URL"]
 
 
 @contextmanager

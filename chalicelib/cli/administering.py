@@ -9,6 +9,11 @@ from .local import administer
 from .publishing import machine
 from .remote import Refused
 
+LOGGED = (
+    "! PostgreSQL's log gets a line of what is loaded when a connection ends during a COPY: set"
+    " log_error_verbosity = terse, in postgresql.conf or the server's parameter group."
+)
+
 
 @click.command()
 @click.option("--deployed", is_flag=True, help="The new code runs everywhere: take away what only the old one needed.")
@@ -25,9 +30,11 @@ def migrate(deployed: bool) -> None:
     """
     from chalicelib.db import migrate as apply
 
-    settings, _ = administer()
+    settings, database = administer()
     applied = apply(settings.dsn, settings.public_url, deployed=deployed)
     click.echo("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
+    if not database.one("select 1 as terse where current_setting('log_error_verbosity') = 'terse'"):
+        click.echo(LOGGED, err=True)
 
 
 @click.command()

@@ -1,6 +1,8 @@
 """Tokens and the schema, as an operator sees them beside the database."""
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from chalicelib import settings
 from chalicelib.security import Role, Unauthorized, authenticate
@@ -46,6 +48,11 @@ def test_a_second_migration_changes_nothing_and_another_address_is_refused(run, 
     monkeypatch.setenv("PUBLIC_URL", PUBLIC_URL)
     settings.settings.cache_clear()
     assert run("migrate") == "The schema is up to date.\n"
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        for verbosity, warned in (("default", True), ("terse", False)):
+            name = sql.Identifier(admin.info.dbname)
+            admin.execute(sql.SQL("alter database {} set log_error_verbosity = {}").format(name, verbosity))
+            assert ("log_error_verbosity = terse" in run("migrate")) is warned
 
     monkeypatch.setenv("PUBLIC_URL", "https://elsewhere.example.org")
     settings.settings.cache_clear()

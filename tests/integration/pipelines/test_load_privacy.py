@@ -5,6 +5,7 @@ What a load has written into its store is data and stands there; that is the one
 
 import json
 import logging
+from contextlib import suppress
 
 import boto3
 import psycopg
@@ -15,14 +16,34 @@ from chalice.test import Client
 from chalicelib import api, pipelines
 from chalicelib.api import files
 from chalicelib.cli import show
+from chalicelib.db import DatabaseAway
 from chalicelib.pipelines.load import steps
 from chalicelib.security import create_token
 from tests.integration.pipelines.conftest import BUCKET, Killed
-from tests.integration.pipelines.loading import made, uploads
+from tests.integration.pipelines.loading import Owner, made, uploads
 
 CANARY = "CANARY-7f3a"
 PRINCIPAL = f"{CANARY}@example.org"
 KEY = f"{CANARY}-key"
+
+
+ENDS_ITSELF = """
+create function ended() returns trigger language plpgsql security definer as $$
+begin
+    perform pg_terminate_backend(pg_backend_pid());
+    return new;
+end $$;
+create function ending() returns event_trigger language plpgsql as $$
+declare
+    made text := (select object_identity from pg_event_trigger_ddl_commands() where object_type = 'table');
+begin
+    if made ~ '^staging.job_' then
+        execute format('create trigger ended before insert on %s for each row execute function ended()', made);
+    end if;
+end $$;
+create event trigger ending on ddl_command_end when tag in ('CREATE TABLE') execute function ending();
+"""
+"""A connection that ends while it copies a row into a staging table."""
 
 
 @pytest.fixture
@@ -148,6 +169,25 @@ def everything(dsn: str, but: str = "access.token") -> str:
             [["access.token", but]],
         ).fetchall()
         return "\n".join(str(row) for (table,) in tables for row in admin.execute(f"select t::text from {table} as t"))
+
+
+def test_T28_a_connection_that_ends_during_a_copy_leaves_no_value_in_postgresqls_log(office, team, postgresql):
+    if postgresql is None:
+        pytest.skip("the log of a server that DATABASE_URL names is out of reach")
+    made(office)
+    log = postgresql.folder / "postgresql.log"
+    before = log.stat().st_size
+    team.admin.execute(ENDS_ITSELF)
+    try:
+        Owner(office).load([{"id": n, "Art": CANARY} for n in range(9)])
+        with suppress(DatabaseAway):
+            office.work()
+    finally:
+        team.admin.execute("drop event trigger ending; drop function ending, ended cascade")
+    said = log.read_bytes()[before:].decode()
+
+    assert "terminating connection" in said
+    assert CANARY not in said
 
 
 def test_T28_an_operators_name_stands_in_the_record_of_his_acts_and_nowhere_else(
