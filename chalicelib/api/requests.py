@@ -123,7 +123,7 @@ def read_as[M: BaseModel](model: type[M], body: Mapping[str, object], code: str)
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        faults = error.errors(include_input=False, include_url=False, include_context=False)
+        faults = error.errors(include_input=False, include_url=False)
         raise invalid(code, [(".".join(map(str, each["loc"])), _sentence(model, each)) for each in faults]) from None
 
 
@@ -133,6 +133,10 @@ def _sentence(model: type[BaseModel], fault: ErrorDetails) -> str:
         return "is missing"
     if fault["type"] == "extra_forbidden":
         return f"is no field here; it takes {', '.join(model.model_fields)}"
+    if fault["type"] == "literal_error":
+        return f": It takes {fault['ctx']['expected']}.".replace("'", "")
+    if fault["type"] == "string_type":
+        return ": It takes a text."
     return f": {fault['msg']}"
 
 

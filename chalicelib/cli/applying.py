@@ -240,6 +240,9 @@ def _of_a_dataset(
     change = Change(dataset)
     content = (defaults.content if defaults else {}) | file.content
     schedule = content.pop("schedule", None)
+    for name in get_close_matches("schedule", content, cutoff=0.8):  # the server knows a definition's fields alone
+        faults.append(file.fault(name, "is no field here; did you mean schedule?"))
+        del content[name]
 
     def fault(where: str, detail: str) -> Fault | None:
         top = where.partition(".")[0].partition("[")[0]

@@ -554,6 +554,8 @@ def _fault(error: ErrorDetails, document: type[Document]) -> Fault:
         more = "; PostgreSQL's tables hold no more: leave some out, or make two of them" if last == "columns" else ""
         sentence = f"needs at least {least} of its {what}" if least else f"can't have more than {most} {what}{more}"
         return Fault(path, sentence)
+    if kind == "dict_type" and last == "keywords":
+        return Fault(path, f"must be an object of language and list of texts, {_EXAMPLES[last]}")
     sentence = _KINDS.get(kind, "isn't of the kind that belongs here")
     if kind == "string_type" and isinstance(error["input"], bool | int | float):
         return Fault(path, f"{sentence}, and this is {json.dumps(error['input'])}; put it in quotes")

@@ -22,14 +22,17 @@ class Vocabulary:
     base: str
     codes: frozenset[str]
     others: Mapping[str, str]
+    names: Mapping[str, str]
+    """What people say for a code: no value of it, but a hint."""
 
     def code(self, text: str) -> str:
         """The code for a code, an IRI of the list or another known spelling; ValueError names the nearest."""
         key = _key(text.strip().removeprefix(self.base))
         if found := self._keys.get(key):
             return found
-        nearest = get_close_matches(key[:80], self._keys, n=1, cutoff=0.4)
-        hint = f"Did you mean {self._keys[nearest[0]]}?" if nearest else f"One of them is {min(self.codes)}."
+        hints = self._keys | {_key(name): code for name, code in self.names.items()}
+        nearest = get_close_matches(key[:80], hints, n=1)
+        hint = f"Did you mean {hints[nearest[0]]}?" if nearest else f"One of them is {min(self.codes)}."
         raise ValueError(f"{text[:80]!r} isn't in the EU's list of {self.name} ({self.base}). {hint}")
 
     def iri(self, code: str) -> str:
@@ -47,10 +50,15 @@ def _key(text: str) -> str:
     return re.sub(r"[^A-Z0-9]", "", text.upper())
 
 
-def _vocabulary(name: str, folder: str, codes: str, others: Mapping[str, str] | None = None) -> Vocabulary:
-    return Vocabulary(
-        name, folder if "//" in folder else f"{AUTHORITY}{folder}/", frozenset(codes.split()), others or {}
-    )
+def _vocabulary(
+    name: str,
+    folder: str,
+    codes: str,
+    others: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Vocabulary:
+    base = folder if "//" in folder else f"{AUTHORITY}{folder}/"
+    return Vocabulary(name, base, frozenset(codes.split()), others or {}, names or {})
 
 
 THEMES = _vocabulary(
@@ -117,8 +125,18 @@ _LANGUAGES = """
     kl:KAL lb:LTZ mk:MKD nb:NOB nn:NNO no:NOR oc:OCI rm:ROH ru:RUS se:SME sr:SRP tr:TUR uk:UKR yi:YID
     ar:ARA fa:FAS he:HEB hi:HIN id:IND ja:JPN ko:KOR la:LAT th:THA vi:VIE zh:ZHO
 """
-_TWO_LETTERS = dict(pair.split(":") for pair in _LANGUAGES.split())
-LANGUAGES = _vocabulary("languages", "language", " ".join(_TWO_LETTERS.values()), _TWO_LETTERS)
+_NAMES = """
+    Bulgarian:BUL Croatian:HRV Czech:CES Danish:DAN Dutch:NLD English:ENG Estonian:EST Finnish:FIN French:FRA German:DEU
+    Deutsch:DEU Greek:ELL Hungarian:HUN Irish:GLE Italian:ITA Latvian:LAV Lithuanian:LIT Maltese:MLT Polish:POL
+    Portuguese:POR Romanian:RON Slovak:SLK Slovenian:SLV Spanish:SPA Swedish:SWE
+    Albanian:SQI Armenian:HYE Azerbaijani:AZE Basque:EUS Belarusian:BEL Bosnian:BOS Breton:BRE Catalan:CAT Corsican:COS
+    Welsh:CYM Faroese:FAO Frisian:FRY Galician:GLG Georgian:KAT Icelandic:ISL Luxembourgish:LTZ Macedonian:MKD
+    Norwegian:NOR Occitan:OCI Romansh:ROH Russian:RUS Serbian:SRP Turkish:TUR Ukrainian:UKR Yiddish:YID
+    Arabic:ARA Persian:FAS Hebrew:HEB Hindi:HIN Indonesian:IND Japanese:JPN Korean:KOR Latin:LAT Thai:THA
+    Vietnamese:VIE Chinese:ZHO
+"""
+_TWO_LETTERS, _SAID = (dict(pair.split(":") for pair in pairs.split()) for pairs in (_LANGUAGES, _NAMES))
+LANGUAGES = _vocabulary("languages", "language", " ".join(_TWO_LETTERS.values()), _TWO_LETTERS, _SAID)
 
 PUBLISHER_TYPES = _vocabulary(
     "publisher types",

@@ -449,6 +449,15 @@ def test_a_catalog_that_takes_an_operator_is_left_and_the_rest_is_applied(folder
     assert not any("catalog" in wrote for wrote in folder.wrote())
 
 
+def test_a_schedule_that_is_misspelt_is_told_what_it_is(folder):
+    folder.edit("roads", "schedule:", "shedule:")
+
+    assert folder.apply(code=1) == [
+        "roads.yaml:11:1: shedule is no field here; did you mean schedule?",
+        "1 to mend; nothing was changed.",
+    ]
+
+
 def test_a_role_that_may_apply_nothing_is_told_once(folder, database):
     folder.use(create_token(database, "reader", "reader"))
 

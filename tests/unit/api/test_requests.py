@@ -1,6 +1,7 @@
 """What comes in over HTTP is read strictly: refused with a code and a field, never guessed, never an exception."""
 
 import base64
+from typing import Literal
 
 import pytest
 from chalice.app import Request
@@ -84,6 +85,21 @@ def test_a_body_that_isnt_meant_is_refused(body, code, field):
     with pytest.raises(Problem) as refused:
         requests.json_object(request(body))
     assert (refused.value.code, refused.value.field) == (code, field)
+
+
+def test_a_field_of_another_value_is_told_what_it_takes():
+    class Body(BaseModel):
+        model_config = ConfigDict(strict=True)
+        every: Literal["day", "week", "month"]
+        at: str
+
+    with pytest.raises(Problem) as refused:
+        requests.read_as(Body, {"every": "year", "at": 2}, "invalid_schedule")
+
+    assert refused.value.errors == [
+        {"field": "every", "detail": "It takes day, week or month."},
+        {"field": "at", "detail": "It takes a text."},
+    ]
 
 
 def test_a_field_that_is_missing_or_unknown_is_told_with_what_there_is():
