@@ -41,6 +41,7 @@ def status_document(call: Call, job: Job | Failure) -> Document:
         "finished_at": None,
         "waiting_for": None,
         "failure": None,
+        "follow_up": isinstance(job, Job) and job.follow_up,
         "links": _links(call, job),
     }
     if job.pipeline == "load":

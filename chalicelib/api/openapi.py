@@ -90,6 +90,7 @@ class Status(_Model):
     finished_at: datetime | None
     waiting_for: WaitingFor | None
     failure: JobFailure | None
+    follow_up: bool = Field(description="Whether something newer was asked for meanwhile, which this one's end starts.")
     links: dict[str, str]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -44,7 +45,8 @@ def publish(dataset: str, wait: bool, accept_drop: bool, key: str | None, machin
     """Publish DATASET: a new version of its files and its catalogue entry.
 
     The server answers at once and does the work later. Where a publication of the dataset is active already, it is that
-    one; a newer definition is then published after it. Ctrl-C ends the watching, not the publication.
+    one; a newer definition, or an accepted drop, is then published after it, and --wait waits for that. Ctrl-C ends the
+    watching, not the publication.
 
     Examples:
       leaseway publish flights
@@ -68,6 +70,8 @@ def publish(dataset: str, wait: bool, accept_drop: bool, key: str | None, machin
             show.as_json(status)
             return
         click.echo(f"Accepted as job {status['id']}: {show.doing(status)}")
+        if status["follow_up"]:
+            click.echo("It was active already; what is newer about it is published after it.")
         click.echo(f"Look with `leaseway status {dataset}`, or at {answer.headers['Location']}")
         return
     last = until_it_ends(server, dataset, answer, quiet=machine)
@@ -119,17 +123,43 @@ def _stands(server: Remote, dataset: str, version: int) -> bool:
 
 
 def until_it_ends(server: Remote, dataset: str, accepted: httpx.Response, *, quiet: bool = False) -> dict[str, Any]:
-    """Show a job's progress to its end; who interrupts the watching hears that the work goes on."""
+    """Show the progress of what was asked for to its end; who interrupts the watching hears that the work goes on.
+
+    Where the job was active already and its follow-up does what was asked for, that one's end counts.
+    """
+    job = accepted.json()
+
+    def statuses() -> Iterator[dict[str, Any]]:
+        nonlocal job
+        follows = job["follow_up"]
+        for job in server.follow(accepted.headers["Location"]):
+            yield job
+        if follows:
+            follow_up = _follow_up(server, dataset, job["id"])
+            for job in server.follow(f"/publications/{follow_up}"):
+                yield job
+
     try:
-        return show.watch(server.follow(accepted.headers["Location"]), quiet=quiet)
+        return show.watch(statuses(), quiet=quiet)
     except KeyboardInterrupt:
-        job, pipeline = accepted.json()["id"], accepted.json()["pipeline"]
         click.echo(
-            f"\nThe {pipeline} goes on. Look with `leaseway status {dataset}`;"
-            f" end it with `leaseway jobs cancel {job}`.",
+            f"\nThe {job['pipeline']} goes on. Look with `leaseway status {dataset}`;"
+            f" end it with `leaseway jobs cancel {job['id']}`.",
             err=True,
         )
         raise click.exceptions.Exit(130) from None
+
+
+def _follow_up(server: Remote, dataset: str, ended: str) -> str:
+    """The publication that the end of another one started: active, failed or published by now."""
+    document = server.get(f"/datasets/{dataset}/status")
+    found = [job["id"] for job in (document["active"], document["failure"]) if job and job["pipeline"] == "publication"]
+    if document["version"]:
+        found.append(server.get(f"/datasets/{dataset}/versions/{document['version']['number']}")["publication"])
+    newer = [job for job in found if job > ended]  # ids grow with time
+    if not newer:
+        raise Refused(f"What followed publication {ended} isn't there any more: look with `leaseway status {dataset}`.")
+    return str(min(newer))
 
 
 @click.command()

@@ -219,6 +219,7 @@ class Job:
     claim_id: int | None
     waiting_for: Waiting | None
     cancel_requested: bool
+    follow_up: bool
     schedule: str | None
 
 

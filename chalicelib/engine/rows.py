@@ -40,6 +40,7 @@ def job(row: Row) -> Job:
         claim_id=row["claim_id"],
         waiting_for=waiting,
         cancel_requested=row["cancel_requested_at"] is not None,
+        follow_up=row["follow_up"] is not None,
         schedule=row["schedule"],
     )
 

@@ -24,6 +24,7 @@ MEMBERS = {
     "finished_at",
     "waiting_for",
     "failure",
+    "follow_up",
     "links",
 }
 
@@ -68,6 +69,14 @@ def test_the_loser_of_a_race_gets_the_active_job(ask):
 
     assert second.status_code == 202
     assert second.headers["Location"] == first.headers["Location"]
+    assert json.loads(second.body)["follow_up"] is False
+
+
+def test_who_asks_for_something_newer_hears_that_it_follows_the_active_job(ask):
+    first, second = (ask("POST", f"/datasets/flights/publications{more}") for more in ("", "?accept_drop=true"))
+
+    assert second.headers["Location"] == first.headers["Location"]
+    assert [json.loads(answer.body)["follow_up"] for answer in (first, second)] == [False, True]
 
 
 def test_sqs_being_away_changes_nothing_for_the_caller(ask, queues):

@@ -116,6 +116,7 @@ def status(state: str = "PUBLISHED", **more: Any) -> dict[str, Any]:
         "finished_at": None,
         "waiting_for": None,
         "failure": None,
+        "follow_up": False,
         "links": {},
         **more,
     }

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,48 @@ def test_a_drop_is_accepted(server: Server, run: Run) -> None:
     )
 
     assert run("publish", "flights", "--accept-drop").exit_code == 0
+
+
+NEXT = JOB[:-1] + "2"
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"active": status("REQUESTED", id=NEXT), "failure": status("FAILED")},
+        {"active": status("REQUESTED", id=JOB[:-1] + "3"), "failure": status("FAILED", id=NEXT)},
+        {"version": {"number": 4}},
+    ],
+    ids=["active", "ended", "published"],
+)
+def test_publish_wait_goes_on_with_the_follow_up_that_does_what_was_asked_for(
+    server: Server, run: Run, now: dict[str, Any]
+) -> None:
+    at_work = status("GET_DATA", follow_up=True)
+    server.tell(f"{PUBLICATIONS}?accept_drop=true", at_work, 202, Location=f"{server.url}/publications/{JOB}")
+    server.tell(LOOK, status("FAILED", failure={"code": "too_few_records", "sentence": "The source has no records."}))
+    server.tell("GET /datasets/flights/status", {"active": None, "failure": None, "version": {"number": 3}} | now)
+    server.tell("GET /datasets/flights/versions/3", {"publication": JOB[:-1] + "0"})
+    server.tell("GET /datasets/flights/versions/4", {"publication": NEXT})
+    server.tell(f"GET /publications/{NEXT}", status("PUBLISHED", id=NEXT, version=4))
+
+    result = run("publish", "flights", "--accept-drop", "--wait")
+
+    assert result.exit_code == 0, result.stderr
+    assert "Published version 4" in result.output
+
+
+def test_publish_wait_says_where_to_look_for_a_follow_up_that_is_gone(server: Server, run: Run) -> None:
+    at_work = status("GET_DATA", follow_up=True)
+    server.tell(PUBLICATIONS, at_work, 202, Location=f"{server.url}/publications/{JOB}")
+    server.tell(LOOK, status("PUBLISHED"))
+    server.tell("GET /datasets/flights/status", {"active": None, "failure": None, "version": None})
+
+    said, waited = run("publish", "flights"), run("publish", "flights", "--wait")
+
+    assert "is published after it" in said.output
+    assert waited.exit_code == 1
+    assert "look with `leaseway status flights`" in waited.stderr
 
 
 def test_publish_wait_outlasts_a_server_that_restarts(server: Server, run: Run, pauses: list[float]) -> None:
