@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 
+import psycopg
+
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.db import Row
@@ -96,6 +98,8 @@ def failing() -> Iterator[None]:
         raise TransientFailure("staging_mismatch") from error
     except StorageMismatch as error:
         raise TransientFailure("storage_mismatch") from error
+    except psycopg.errors.ProgramLimitExceeded as error:  # of our own tables: a source's error is a SourceError
+        raise PermanentFailure("row_too_wide") from error
 
 
 def _directly(

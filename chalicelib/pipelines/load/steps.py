@@ -30,9 +30,6 @@ BATCH = 5_000
 LONGEST, SHORTEST = 100.0, 10.0
 """Seconds that the writing transaction may take; with less left of the invocation it isn't begun."""
 
-TOO_WIDE = "54000"
-"""The SQLSTATE of a row that a page can't hold; a key's limit is ours, and smaller than an index's."""
-
 ROOM = 30
 """Seconds of an invocation without which no load is begun, unless a whole invocation has no more."""
 
@@ -167,8 +164,6 @@ def _blaming() -> Iterator[None]:
     except psycopg.errors.QueryCanceled as error:
         raise TransientFailure("load_timeout", sqlstate=error.sqlstate) from None
     except psycopg.Error as error:
-        if error.sqlstate == TOO_WIDE:
-            raise PermanentFailure("row_too_wide") from None
         if (error.sqlstate or "").startswith(("21", "22", "23", "54")):
             raise PermanentFailure("invalid_rows", sqlstate=error.sqlstate) from None
         raise

@@ -308,6 +308,17 @@ def test_whole_numbers_are_good_decimals_and_anything_is_a_text(office, upload):
     assert files(office)["csv"] == b"id,name\n1,2\n"
 
 
+def test_a_record_that_no_table_can_hold_fails_at_once_and_by_name(office, upload):
+    upload(f"{';'.join(f'q{n}' for n in range(500))}\n{';'.join(f'answer number {n}' for n in range(1000, 1500))}\n")
+    office.define(columns=[{"name": f"q{n}", "type": "text"} for n in range(500)])
+    job = office.publish()
+    office.run(2)
+
+    failure = office.engine.status(job)
+    assert (failure.code, failure.attempts) == ("row_too_wide", 1)
+    assert staging_tables(office) == []
+
+
 @pytest.mark.parametrize("content", ["id;name\n1;y\n", "id;name\n1;\n", "id;name\n1;x\n2;x\n", "id;name\n1\n"])
 def test_an_object_that_is_not_the_file_that_was_registered_is_not_published(office, upload, content):
     upload("id;name\n1;x\n")
