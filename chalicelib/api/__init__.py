@@ -3,11 +3,11 @@
 from chalice.app import Chalice
 
 from . import catalog, datasets, docs, files, health, internal, loads, publications, refreshes, schedules, withdrawals
-from .routing import Api
+from .routing import Api, Route
 
 
-def register(app: Chalice) -> None:
-    """Put every route on the app."""
+def register(app: Chalice) -> list[Route]:
+    """Put every route on the app, and say which there are."""
     api = Api(app)
     for part in (
         catalog,
@@ -23,3 +23,4 @@ def register(app: Chalice) -> None:
         docs,
     ):
         part.register(api)
+    return api.routes

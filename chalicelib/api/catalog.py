@@ -1,10 +1,11 @@
 """The public catalogue: entries, versions and the catalogue itself, as RDF by negotiation or suffix."""
 
 import hashlib
+from typing import Any
 
 from chalice.app import HeadersType, Response
 
-from chalicelib.catalog.negotiation import FORMATS, VARY, negotiate
+from chalicelib.catalog.negotiation import FORMATS, SUFFIXES, VARY, negotiate
 from chalicelib.datasets import registry
 from chalicelib.datasets.catalog import Catalog, catalog
 
@@ -26,10 +27,12 @@ def register(api: Api) -> None:
             raise Problem("catalog_not_configured")
         return _document(call, "/catalog", media_type, _whole_catalog(call, own, FORMATS[media_type]), CURRENT)
 
-    for path in ("/catalog", *(f"/catalog.{suffix}" for suffix in dict.fromkeys(FORMATS.values()))):
-        api.route(path, "GET", "HEAD", role=None)(get_catalog)
+    looked_up: Any = {"role": None, "answers": (200, 304), "headers": ("If-None-Match",)}
+    api.route("/catalog", "GET", "HEAD", forms=tuple(FORMATS), **looked_up)(get_catalog)
+    for suffix, form in SUFFIXES.items():
+        api.route(f"/catalog.{suffix}", "GET", "HEAD", forms=(form,), **looked_up)(get_catalog)
 
-    @api.route("/datasets/{dataset}", "GET", "HEAD", role=None)
+    @api.route("/datasets/{dataset}", "GET", "HEAD", forms=tuple(FORMATS), **looked_up)
     def get_dataset(call: Call, dataset: str) -> Response:
         """The dataset's entry in the catalogue."""
         name, suffix = _split(dataset)
@@ -37,14 +40,16 @@ def register(api: Api) -> None:
         version = published(call, dataset_id(name), document=FORMATS[media_type])
         return _document(call, f"/datasets/{name}", media_type, version["document"], CURRENT)
 
-    @api.route("/datasets/{dataset}/versions", "GET", "HEAD", role=None)
+    @api.route("/datasets/{dataset}/versions", "GET", "HEAD", role=None, gives="Versions")
     def get_versions(call: Call, dataset: str) -> Response:
         """Every version, newest first, withdrawn ones too."""
         found = all_versions(call, dataset_id(dataset))
         records = [version_record(call, version) for version in found]
         return answer({"dataset": dataset, "versions": records}, cache_control=CURRENT)
 
-    @api.route("/datasets/{dataset}/versions/{number}", "GET", "HEAD", role=None)
+    @api.route(
+        "/datasets/{dataset}/versions/{number}", "GET", "HEAD", forms=tuple(FORMATS), gives="Version", **looked_up
+    )
     def get_version(call: Call, dataset: str, number: str) -> Response:
         """A version: its record as JSON, or the entry it was published with as RDF."""
         digits, suffix = _split(number)

@@ -21,7 +21,7 @@ from .routing import Api, Call, answer, unless_known
 def register(api: Api) -> None:
     """GET /datasets, DELETE /datasets/{dataset}, PUT and GET …/definition, GET …/status."""
 
-    @api.route("/datasets", "GET", role=Role.READER, query=("status", "limit", "after"))
+    @api.route("/datasets", "GET", role=Role.READER, query=("status", "limit", "after"), gives="Datasets")
     def get_datasets(call: Call) -> Response:
         """The datasets that the token reaches, by id; ``next`` is the ``after`` of the next page."""
         asked = query(call.request, "status", "limit", "after")
@@ -86,7 +86,14 @@ def register(api: Api) -> None:
         document = {"dataset": dataset, "revision": revision, "links": {"self": address}}
         return answer(document, 201 if created and revision == 1 else 200, etag=etag, location=address)
 
-    @api.route("/datasets/{dataset}/definition", "GET", role=Role.READER)
+    @api.route(
+        "/datasets/{dataset}/definition",
+        "GET",
+        role=Role.READER,
+        answers=(200, 304),
+        headers=("If-None-Match",),
+        gives="Definition",
+    )
     def get_definition(call: Call, dataset: str) -> Response:
         """The newest definition, in its one canonical spelling."""
         query(call.request)
@@ -96,7 +103,7 @@ def register(api: Api) -> None:
         etag = f'"{found["etag"]}"'
         return unless_known(call, answer(found["body"], etag=etag, cache_control="private, no-cache"))
 
-    @api.route("/datasets/{dataset}/status", "GET", role=Role.READER)
+    @api.route("/datasets/{dataset}/status", "GET", role=Role.READER, gives="DatasetStatus")
     def get_status(call: Call, dataset: str) -> Response:
         """Why isn't it newer? Version, schedule, active job, last failure, pause, and when the machinery last ran."""
         query(call.request)

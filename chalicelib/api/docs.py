@@ -25,7 +25,7 @@ def register(api: Api) -> None:
         """What the API is, as OpenAPI 3.1."""
         return answer(described(call.settings.public_url), cache_control="public, max-age=300")
 
-    @api.route("/docs", "GET", "HEAD", role=None)
+    @api.route("/docs", "GET", "HEAD", role=None, forms=("text/html",))
     def get_docs(call: Call) -> Response:
         """What the API is, for people."""
         from .openapi import page

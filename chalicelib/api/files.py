@@ -36,14 +36,20 @@ REDIRECT = "public, max-age=60"
 
 def register(api: Api) -> None:
     """GET and HEAD of /datasets/{dataset}/[versions/{number}/]files/{name}."""
+    found: Any = {
+        "role": None,
+        "answers": (200, 304, 307),
+        "headers": ("If-None-Match",),
+        "forms": (describing.CSVW, describing.SCHEMA),
+    }
 
-    @api.route("/datasets/{dataset}/versions/{number}/files/{name}", "GET", "HEAD", role=None, answers=(307,))
+    @api.route("/datasets/{dataset}/versions/{number}/files/{name}", "GET", "HEAD", **found)
     def get_file(call: Call, dataset: str, number: str, name: str) -> Response:
         """A file of a version: what dcat:downloadURL names."""
         version = published(call, dataset_id(dataset), version_number(number))
         return _file(call, version, name, REDIRECT)
 
-    @api.route("/datasets/{dataset}/files/{name}", "GET", "HEAD", role=None, answers=(307,))
+    @api.route("/datasets/{dataset}/files/{name}", "GET", "HEAD", **found)
     def get_current_file(call: Call, dataset: str, name: str) -> Response:
         """A file of the current version."""
         return _file(call, published(call, dataset_id(dataset)), name, CURRENT)

@@ -11,7 +11,7 @@ from .routing import Api, Call, answer
 def register(api: Api) -> None:
     """GET /health."""
 
-    @api.route("/health", "GET", "HEAD", role=None, answers=(200, 503))
+    @api.route("/health", "GET", "HEAD", role=None, answers=(200, 503), gives="Health")
     def get_health(call: Call) -> Response:
         """503 with the reason when a scheduled function hasn't finished for five minutes or a job is past its bound."""
         try:

@@ -28,8 +28,9 @@ class PauseBody(BaseModel):
 
 def register(api: Api) -> None:
     """Everything below /internal."""
+    paged = ("limit", "after")
 
-    @api.route("/internal/jobs", "GET", role=Role.OPERATOR, query=("pipeline", "status", "limit", "after"))
+    @api.route("/internal/jobs", "GET", role=Role.OPERATOR, query=("pipeline", "status", *paged), gives="Jobs")
     def get_jobs(call: Call) -> Response:
         """Jobs, newest first; ``next`` is the ``after`` of the next page."""
         asked = query(call.request, "pipeline", "status", "limit", "after")
@@ -42,7 +43,7 @@ def register(api: Api) -> None:
         )
         return answer({"jobs": [job_item(call, job) for job in found], "next": _next(found, limit)})
 
-    @api.route("/internal/jobs/{job}", "GET", role=Role.OPERATOR)
+    @api.route("/internal/jobs/{job}", "GET", role=Role.OPERATOR, gives="JobDocument")
     def get_job(call: Call, job: str) -> Response:
         """A job or a failure, with its lease, its bounds and its history."""
         query(call.request)
@@ -51,7 +52,7 @@ def register(api: Api) -> None:
             raise not_found("No job has this id.")
         return answer(job_document(call, found, call.engine.history(found.id)))
 
-    @api.route("/internal/jobs/{job}/cancel", "POST", role=Role.OPERATOR, answers=(200, 202))
+    @api.route("/internal/jobs/{job}/cancel", "POST", role=Role.OPERATOR, answers=(200, 202), gives="JobItem")
     def post_cancel(call: Call, job: str) -> Response:
         """Cancel a job: at once if nobody owns it, else at its owner's next heartbeat; a finish may win."""
         query(call.request)
@@ -69,7 +70,7 @@ def register(api: Api) -> None:
             record(call.db, outcome)
         return answer(job_item(call, found), 202 if outcome is Outcome.REQUESTED else 200)
 
-    @api.route("/internal/failures", "GET", role=Role.OPERATOR, query=("pipeline", "code", "limit", "after"))
+    @api.route("/internal/failures", "GET", role=Role.OPERATOR, query=("pipeline", "code", *paged), gives="Failures")
     def get_failures(call: Call) -> Response:
         """Failures, newest first; ``next`` is the ``after`` of the next page."""
         asked = query(call.request, "pipeline", "code", "limit", "after")
@@ -82,7 +83,7 @@ def register(api: Api) -> None:
         )
         return answer({"failures": failure_items(call, found), "next": _next(found, limit)})
 
-    @api.route("/internal/failures/{job}", "GET", role=Role.OPERATOR)
+    @api.route("/internal/failures/{job}", "GET", role=Role.OPERATOR, gives="FailureDocument")
     def get_failure(call: Call, job: str) -> Response:
         """A failure: its code, its sentence, its details and its history."""
         query(call.request)
@@ -135,7 +136,7 @@ def register(api: Api) -> None:
                 record_act(tx, call.principal, "catalog")
         return answer(changes_document(before.as_json() if before else {}, wanted.as_json()))
 
-    @api.route("/internal/catalog", "GET", role=Role.OPERATOR)
+    @api.route("/internal/catalog", "GET", role=Role.OPERATOR, gives="Catalog")
     def get_catalog(call: Call) -> Response:
         """What the catalogue says of itself, in its one canonical spelling; as RDF it is at /catalog."""
         query(call.request)
@@ -144,7 +145,7 @@ def register(api: Api) -> None:
             raise Problem("catalog_not_configured")
         return answer(found.as_json())
 
-    @api.route("/internal/pause", "PUT", role=Role.OPERATOR, body=PauseBody)
+    @api.route("/internal/pause", "PUT", role=Role.OPERATOR, body=PauseBody, gives="Pause")
     def put_pause(call: Call) -> Response:
         """Claim no more jobs of a pipeline, or of all (``*``), until the pause ends by itself or is ended."""
         query(call.request)

@@ -8,14 +8,17 @@ from html import escape
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 from pydantic.json_schema import models_json_schema
 
 from chalicelib.codes import PROBLEMS
+from chalicelib.datasets.catalog import Catalog
+from chalicelib.datasets.definition import Definition
 from chalicelib.settings import VERSION
 
 from .requests import MOST
 from .routing import Route
+from .schedules import ScheduleBody
 
 _UUID = {"type": "string", "format": "uuid"}
 _ROWS = {"type": "array", "items": {"type": "object"}}
@@ -144,6 +147,328 @@ class DefinitionAnswer(_Model):
     differences: list[Change] | None = Field(None, description="In a dry run: each of them with its values.")
 
 
+class JobItem(Status):
+    """A job or a failure in an operator's list, with what it is about."""
+
+    subject: dict[str, Any]
+    schedule: str | None
+    counts: LoadCounts | None = Field(None, description="Of a load.")
+    cancel_requested: bool = Field(False, description="Of a job.")
+    requeued_as: UUID | None = Field(None, description="Of a failure.")
+
+
+class Event(BaseModel):
+    """Something that happened to a job, with more that depends on what it was."""
+
+    event: str
+    at: datetime
+
+
+class JobDocument(JobItem):
+    """A job or a failure with its lease, its bounds and its history; a finished one has only the last."""
+
+    run_at: datetime | None
+    locked_until: datetime | None
+    deadline_at: datetime | None
+    claim_id: int | None
+    history: list[Event]
+
+
+class FailureItem(JobItem):
+    """A failure in a list."""
+
+    mended: bool = Field(description="Whether what failed was done later, by another job.")
+
+
+class FailureDocument(JobDocument):
+    """A failure with its history."""
+
+    mended: bool = Field(description="Whether what failed was done later, by another job.")
+
+
+class Jobs(_Model):
+    """A page of jobs."""
+
+    jobs: list[JobItem]
+    next: UUID | None
+
+
+class Failures(_Model):
+    """A page of failures."""
+
+    failures: list[FailureItem]
+    next: UUID | None
+
+
+class Coded(_Model):
+    """A stable code and its sentence."""
+
+    code: str
+    sentence: str
+
+
+class CheckedSchedule(_Model):
+    """The cadence that a dry run has found good."""
+
+    dataset: str
+    cadence: ScheduleBody
+
+
+class Schedule(_Model):
+    """When something is started regularly; a refresh is of no dataset."""
+
+    dataset: str | None
+    pipeline: str
+    cadence: ScheduleBody
+    next_due_at: datetime
+    last_due_at: datetime | None
+    last_job: UUID | None
+    last_refusal: Coded | None
+    links: dict[str, str]
+
+
+class ScheduleAnswer(RootModel[Schedule | CheckedSchedule]):
+    """The schedule, or of a dry run what was checked."""
+
+
+class Schedules(_Model):
+    """The schedules."""
+
+    schedules: list[Schedule]
+
+
+class Pause(_Model):
+    """Claims of a pipeline, or of all (``*``), are stopped until then."""
+
+    pipeline: str
+    since: datetime
+    until: datetime
+
+
+class Verdict(_Model):
+    """Whether everything that must run does, and why not."""
+
+    ok: bool
+    reasons: list[str]
+
+
+class Machinery(Verdict):
+    """When each part last finished, and what there is to know besides."""
+
+    last_finished: dict[str, datetime | None]
+    past_bound: int
+    oldest_snapshot_seconds: int
+    pauses: list[Pause]
+    checked_at: datetime
+
+
+class Health(RootModel[Machinery | Verdict]):
+    """Whether the machinery runs; while the database is away, the verdict alone."""
+
+
+class File(_Model):
+    """A file of a version."""
+
+    name: str
+    format: str
+    media_type: str
+    compress: str | None = Field(None, description="The media type of what wraps it, if something does.")
+    bytes: int
+    sha256: str
+    url: str
+
+
+class Version(_Model):
+    """What is kept of a version for ever; a withdrawn one has no files."""
+
+    dataset: str
+    version: int
+    issued_at: datetime
+    withdrawn_at: datetime | None
+    current: bool
+    definition_revision: int
+    publication: UUID
+    records: int
+    files: list[File]
+    links: dict[str, str]
+
+
+class Versions(_Model):
+    """The versions of a dataset, newest first."""
+
+    dataset: str
+    versions: list[Version]
+
+
+class CurrentVersion(_Model):
+    """The current version in a list."""
+
+    number: int
+    issued_at: datetime
+    records: int
+    links: dict[str, str]
+
+
+class Revision(_Model):
+    """The newest revision of a definition."""
+
+    revision: int
+
+
+class DatasetItem(_Model):
+    """A dataset in a list; the title is by language."""
+
+    dataset: str
+    title: dict[str, str] | None
+    version: CurrentVersion | None
+    definition: Revision | None
+    links: dict[str, str]
+
+
+class Datasets(_Model):
+    """A page of datasets."""
+
+    datasets: list[DatasetItem]
+    next: str | None
+
+
+class Warnings(_Model):
+    """What the check of an entry advises: how many warnings, and what they are about."""
+
+    count: int
+    about: list[str]
+
+
+class VersionStatus(CurrentVersion):
+    """The current version, and how old it is."""
+
+    age_seconds: int
+    unpublished_columns: list[str]
+    warnings: Warnings
+    definition_revision: int
+
+
+class DefinitionStatus(Revision):
+    """The newest definition."""
+
+    created_at: datetime
+
+
+class MendableFailure(Status):
+    """The last failure, and the command that mends it."""
+
+    command: str
+
+
+class UnfinishedLoads(_Model):
+    """The loads that wait or run, and since when the oldest is there."""
+
+    unfinished: int
+    since: datetime | None
+
+
+class DatasetStatus(_Model):
+    """Why the version isn't newer."""
+
+    dataset: str
+    version: VersionStatus | None
+    withdrawn: bool
+    definition: DefinitionStatus
+    schedule: Schedule | None
+    active: Status | None
+    failure: MendableFailure | None
+    loads: UnfinishedLoads
+    pause: Pause | None
+    last_finished: dict[str, datetime | None]
+    health: Verdict
+    checked_at: datetime
+    links: dict[str, str]
+
+
+class FailureOfContract(Coded):
+    """Why a contract failed."""
+
+    details: dict[str, Any] = {}
+
+
+class LastRun(_Model):
+    """What became of the last run that reached a target."""
+
+    refresh: UUID
+    outcome: str
+    failure: FailureOfContract | None
+    finished_at: datetime
+
+
+class Target(_Model):
+    """How fresh a target is."""
+
+    contract: str
+    target: str
+    refreshed_at: datetime | None
+    age_seconds: int | None
+    watermark: datetime | None
+    watermark_age_seconds: int | None
+    records: int | None
+    last: LastRun | None
+
+
+class ManifestRevision(_Model):
+    """The newest manifest."""
+
+    version: int
+    sha256: str
+    registered_at: datetime
+
+
+class RefreshItem(Status):
+    """A refresh in a list, with its manifest's version."""
+
+    manifest: int
+
+
+class Refreshes(_Model):
+    """How fresh each target is, and a page of refreshes."""
+
+    enabled: bool
+    enabled_at: datetime | None
+    rollback: str | None
+    schedule: Schedule | None
+    manifest: ManifestRevision | None
+    targets: list[Target]
+    refreshes: list[RefreshItem]
+    next: UUID | None
+
+
+class ContractOutcome(_Model):
+    """What became of a contract; while it waits, no more than that."""
+
+    contract: str
+    target: str
+    depends_on: list[str]
+    outcome: str
+    failure: FailureOfContract | None = None
+    rows: dict[str, int | None] | None = None
+    checks: Any = Field(None, description="What the checks found.")
+    watermark: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    seconds: float | None = None
+
+
+class Refresh(RefreshItem):
+    """A refresh, and what became of each contract."""
+
+    contracts: list[ContractOutcome]
+
+
+class Switch(_Model):
+    """Refreshes are enabled, with the package to go back to."""
+
+    enabled: bool
+    rollback: str
+
+
 class BadRow(BaseModel):
     """A row that can't be loaded, the first column that doesn't fit, and why."""
 
@@ -167,7 +492,35 @@ class ProblemDocument(BaseModel):
     records: int | None = Field(None, description="How many can't.")
 
 
-GIVEN = {model.__name__: model for model in (Status, LoadStatus, UploadDocument, DefinitionAnswer, Changes)}
+GIVEN: dict[str, type[BaseModel]] = {
+    model.__name__: model
+    for model in (
+        Status,
+        LoadStatus,
+        UploadDocument,
+        DefinitionAnswer,
+        Changes,
+        Definition,
+        Catalog,
+        JobItem,
+        JobDocument,
+        FailureDocument,
+        Jobs,
+        Failures,
+        Schedule,
+        ScheduleAnswer,
+        Schedules,
+        Pause,
+        Health,
+        Version,
+        Versions,
+        Datasets,
+        DatasetStatus,
+        Refreshes,
+        Refresh,
+        Switch,
+    )
+}
 """What a route may say that it gives: by name, for nobody needs the models but this page."""
 
 
@@ -210,8 +563,8 @@ def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, 
     ]
     parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in route.query]
     parameters += [{"name": name, "in": "header", "schema": {"type": "string"}} for name in route.headers]
-    gives = refs[GIVEN[route.gives]] if route.gives else {"type": "object"}
-    content = {"application/json": {"schema": gives}}
+    gives = {"application/json": refs[GIVEN[route.gives]]} if route.gives else {}
+    content = {form: {"schema": gives.get(form, {})} for form in route.forms}
     problem = {"application/problem+json": {"schema": refs[ProblemDocument]}}
     said: dict[str, Any] = {"description": summary}
     operation: dict[str, Any] = {
@@ -220,7 +573,10 @@ def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, 
         "summary": summary,
         "parameters": parameters,
         "responses": {
-            **{str(status): said | ({} if status in (204, 307) else {"content": content}) for status in route.answers},
+            **{
+                str(status): said | ({} if status in (204, 304, 307) else {"content": content})
+                for status in route.answers
+            },
             "default": {"description": "A problem document.", "content": problem},
         },
     }

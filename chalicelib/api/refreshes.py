@@ -47,7 +47,7 @@ def register(api: Api) -> None:
 
         return accepted(call, pipelines.start_refresh(call.engine, key=call.idempotency({}), also=record))
 
-    @api.route("/refreshes", "GET", role=Role.OPERATOR, query=("limit", "after"))
+    @api.route("/refreshes", "GET", role=Role.OPERATOR, query=("limit", "after"), gives="Refreshes")
     def get_refreshes(call: Call) -> Response:
         """How fresh each target is, whether refreshes are enabled, and the refreshes, newest first."""
         asked = query(call.request, "limit", "after")
@@ -74,7 +74,7 @@ def register(api: Api) -> None:
             }
         )
 
-    @api.route("/refreshes/schedule", "PUT", role=Role.OPERATOR, body=ScheduleBody)
+    @api.route("/refreshes/schedule", "PUT", role=Role.OPERATOR, body=ScheduleBody, gives="Schedule")
     def put_refresh_schedule(call: Call) -> Response:
         """Refresh every day, week or month from now on, each time as the newest manifest says then."""
         query(call.request)
@@ -84,7 +84,7 @@ def register(api: Api) -> None:
             record_act(tx, call.principal, "refresh_schedule")
         return answer(schedule_document(call, found))
 
-    @api.route("/refreshes/schedule", "GET", role=Role.OPERATOR)
+    @api.route("/refreshes/schedule", "GET", role=Role.OPERATOR, gives="Schedule")
     def get_refresh_schedule(call: Call) -> Response:
         """When everything is refreshed next, and was last."""
         query(call.request)
@@ -103,7 +103,7 @@ def register(api: Api) -> None:
             record_act(tx, call.principal, "refresh_schedule_end")
         return Response("", status_code=204)
 
-    @api.route("/refreshes/{job}", "GET", role=Role.OPERATOR)
+    @api.route("/refreshes/{job}", "GET", role=Role.OPERATOR, gives="Refresh")
     def get_refresh(call: Call, job: str) -> Response:
         """A refresh: its status, and what became of each contract."""
         query(call.request)
@@ -120,7 +120,7 @@ def register(api: Api) -> None:
             response.headers["Retry-After"] = "2"
         return response
 
-    @api.route("/internal/refresh", "PUT", role=Role.OPERATOR, body=SwitchBody)
+    @api.route("/internal/refresh", "PUT", role=Role.OPERATOR, body=SwitchBody, gives="Switch")
     def put_switch(call: Call) -> Response:
         """Enable refreshes, with the package to go back to; it must be kept in the deployment bucket."""
         query(call.request)

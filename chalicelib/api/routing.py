@@ -99,6 +99,7 @@ class Route:
     headers: tuple[str, ...]
     body: type[BaseModel] | None
     gives: str | None
+    forms: tuple[str, ...]
     media_types: tuple[str, ...]
 
 
@@ -121,12 +122,13 @@ class Api:
         headers: tuple[str, ...] = (),
         body: type[BaseModel] | None = None,
         gives: str | None = None,
+        forms: tuple[str, ...] = ("application/json",),
         media_types: tuple[str, ...] = (),
     ) -> Callable[[View], View]:
         """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts.
 
-        The rest is what ``/openapi.json`` says of it: ``gives`` names what is answered, one of ``openapi.GIVEN``;
-        ``media_types`` are those of a body that is no JSON object.
+        The rest is what ``/openapi.json`` says of it: ``gives`` names the JSON of answers, one of ``openapi.GIVEN``;
+        ``forms`` are the media types of answers; ``media_types`` are those of a body that is no JSON object.
         """
 
         def register(view: View) -> View:
@@ -158,6 +160,7 @@ class Api:
                     headers=headers,
                     body=body,
                     gives=gives,
+                    forms=forms,
                     media_types=media_types,
                 )
             )

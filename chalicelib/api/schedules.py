@@ -51,7 +51,14 @@ def read_cadence(call: Call) -> Cadence:
 def register(api: Api) -> None:
     """PUT, GET and DELETE /datasets/{dataset}/schedule, GET /schedules."""
 
-    @api.route("/datasets/{dataset}/schedule", "PUT", role=Role.PUBLISHER, query=("dry_run",), body=ScheduleBody)
+    @api.route(
+        "/datasets/{dataset}/schedule",
+        "PUT",
+        role=Role.PUBLISHER,
+        query=("dry_run",),
+        body=ScheduleBody,
+        gives="ScheduleAnswer",
+    )
     def put_schedule(call: Call, dataset: str) -> Response:
         """Publish a dataset every day, week or month from now on; with ``dry_run=true`` only check the cadence."""
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
@@ -63,7 +70,7 @@ def register(api: Api) -> None:
         found = call.engine.set_schedule(conflict_key(dataset), "publication", {"dataset": dataset}, cadence)
         return answer(schedule_document(call, found))
 
-    @api.route("/datasets/{dataset}/schedule", "GET", role=Role.READER)
+    @api.route("/datasets/{dataset}/schedule", "GET", role=Role.READER, gives="Schedule")
     def get_schedule(call: Call, dataset: str) -> Response:
         """When a dataset is published next, and was last."""
         query(call.request)
@@ -80,7 +87,7 @@ def register(api: Api) -> None:
             raise not_found("The dataset has no schedule.")
         return Response("", status_code=204)
 
-    @api.route("/schedules", "GET", role=Role.READER)
+    @api.route("/schedules", "GET", role=Role.READER, gives="Schedules")
     def get_schedules(call: Call) -> Response:
         """Every schedule that the token reaches; that of refreshes, which is of no dataset, is the operators'."""
         query(call.request)

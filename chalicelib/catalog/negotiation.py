@@ -15,7 +15,9 @@ FORMATS = {
 VARY = "Accept"
 """What an answer without a suffix, a refusal included, must say in its Vary header."""
 
-_SUFFIXES = {suffix: media_type for media_type, suffix in reversed(FORMATS.items())}
+SUFFIXES = {suffix: media_type for media_type, suffix in reversed(FORMATS.items())}
+"""What a suffix asks for."""
+
 _QUALITY = re.compile(r"q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 _RANGE = re.compile(r"(\*/\*|[\w!#$&^.+-]+/(?:\*|[\w!#$&^.+-]+))", re.ASCII)
 
@@ -27,7 +29,7 @@ def negotiate(accept: str | None, suffix: str | None = None, offered: Sequence[s
     exact one counts, then the order of ``offered``. A header without any readable wish is no wish.
     """
     if suffix is not None:
-        media_type = _SUFFIXES.get(suffix.lower().removeprefix("."))
+        media_type = SUFFIXES.get(suffix.lower().removeprefix("."))
         return media_type if media_type in offered else None
     wishes = _wishes(accept or "")
     if not wishes:

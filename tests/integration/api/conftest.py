@@ -10,6 +10,7 @@ from chalicelib.api import files
 from chalicelib.engine import Engine
 from tests.conftest import PUBLIC_URL
 
+from .describing import must_be_described
 from .seeding import Office, seed
 
 ENVIRONMENT = {
@@ -65,9 +66,19 @@ def app(environment, database, engine):
 
 
 @pytest.fixture
-def http(app):
-    """Requests to the app."""
-    return Client(app).http
+def http(app, monkeypatch):
+    """Requests to the app; each answer, whatever is tested, is one that openapi.json describes."""
+    client = Client(app).http
+    request = client.request
+
+    def described(method, path, headers=None, body=b""):
+        answered = request(method, path, headers, body)
+        if method not in ("HEAD", "OPTIONS"):
+            must_be_described(method, path.partition("?")[0], answered)
+        return answered
+
+    monkeypatch.setattr(client, "request", described)
+    return client
 
 
 @pytest.fixture

@@ -75,6 +75,28 @@ def test_a_status_and_a_problem_are_what_it_says(http, office, described):
     assert set(described["components"]["schemas"]["Status"]["required"]) == set(Status.model_fields)
 
 
+def test_each_form_that_it_declares_is_given(http, office, described):
+    files = {"application/csvm+json": "flights.csv-metadata.json", "application/schema+json": "flights.schema.json"}
+    for method, path, what in operations(described):
+        forms = what["responses"].get("200", {}).get("content", {})
+        if method == "get" and "security" not in what:
+            for form in forms:
+                asked = path.format(dataset="flights", number="1", name=files.get(form))
+                answered = call(http, "GET", asked, accept=form)
+                assert answered.status_code == 200, (asked, form)
+                assert answered.headers["Content-Type"].partition(";")[0] == form, asked
+        else:
+            assert list(forms) in ([], ["application/json"]), path
+
+
+def test_each_answer_in_json_has_a_schema(described):
+    rdf_or_itself = {"/catalog", "/datasets/{dataset}", "/openapi.json"}
+    for method, path, what in operations(described):
+        for said in what["responses"].values():
+            schema = said.get("content", {}).get("application/json", {}).get("schema")
+            assert schema is None or "$ref" in schema or path in rdf_or_itself, (method, path)
+
+
 def test_the_page_shows_every_route_and_code_and_runs_nothing(http, described):
     answered = call(http, "GET", "/docs")
 
