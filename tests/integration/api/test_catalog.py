@@ -64,8 +64,9 @@ def test_a_dry_run_names_what_would_change_and_changes_nothing(ask, database):
     changed = CATALOG | {"title": {"en": "Data", "de": "Daten"}, "homepage": "https://office.example.org/"}
     answered = json.loads(ask("PUT", f"{ADDRESS}?dry_run=true", changed).body)
 
-    assert answered == {"changes": ["title.en", "title.de", "homepage"]}
-    assert json.loads(ask("PUT", f"{ADDRESS}?dry_run=true", CATALOG).body) == {"changes": []}
+    assert answered["changes"] == ["title.en", "title.de", "homepage"]
+    assert answered["differences"][1] == {"field": "title.de", "from": None, "to": "Daten"}
+    assert json.loads(ask("PUT", f"{ADDRESS}?dry_run=true", CATALOG).body) == {"changes": [], "differences": []}
     assert written(database) == before
 
 
