@@ -170,8 +170,13 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
     schedule = call.engine.get_schedule(conflict_key(dataset))
     pause = next((pause for pause in health.pauses if pause.pipeline in ("publication", "*")), None)
     failures = call.engine.failures(conflict_key=conflict_key(dataset), limit=1)
-    # A failure from before the current version was mended by it.
-    failure = failures[0] if failures and not (current and current["issued_at"] > failures[0].failed_at) else None
+    last = call.db.one(_sql.last_changes, dataset=dataset)
+    assert last is not None  # an aggregate is always a row
+    # What failed before the newest version was mended by it, also where that one is withdrawn by now; and whoever
+    # withdrew one since then knew.
+    failure = next(iter(failures), None)
+    if failure and any(at and at > failure.failed_at for at in (last["issued_at"], last["withdrawn_at"])):
+        failure = None
     return {
         "dataset": dataset,
         "version": current
@@ -185,7 +190,8 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
             "definition_revision": current["definition_revision"],
             "links": {"self": call.url(f"/datasets/{dataset}/versions/{current['number']}")},
         },
-        "withdrawn": current is None and bool(call.db.run(_sql.list_versions, dataset=dataset)),
+        "withdrawn": current is None and last["issued_at"] is not None,
+        "last_withdrawal": last["withdrawn"] and {"version": last["withdrawn"], "withdrawn_at": last["withdrawn_at"]},
         "definition": {"revision": definition["revision"], "created_at": definition["created_at"]},
         "schedule": schedule and schedule_document(call, schedule),
         "active": active and status_document(call, active),

@@ -250,7 +250,8 @@ def failures_requeue(job: UUID | None, everything: bool, pipeline: str | None, c
     It is about the same revision, too: after a change of the definition or the source, `leaseway publish DATASET`.
 
     A subject that another job works on is refused and left as it is; with --all the others go on, and the exit code
-    is 1. What was run again already, or mended by a later publication, --all leaves out, and loads: send those anew.
+    is 1. --all leaves out what was run again already, publications that a later one or a withdrawal followed, and
+    loads: send those anew.
 
     Examples:
       leaseway failures requeue 019ad0c2-…

@@ -323,6 +323,9 @@ def dataset_status(document: Mapping[str, Any]) -> None:
     if left_out := (version or {}).get("unpublished_columns"):
         said = f"{_ten(left_out)}: columns of the source that the definition doesn't name"
         rows.insert(3, ("not published", said))
+    taken = document.get("last_withdrawal")
+    if taken and not (version and version["issued_at"] > taken["withdrawn_at"]):
+        rows.insert(2, ("withdrawn", f"version {taken['version']}, {moment(taken['withdrawn_at'])}"))
     if active:
         rows[-1] = ("active", f"{active['pipeline']} {active['id']}")
         rows += [

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.settings import settings
 from tests.conftest import PUBLIC_URL
 
-from .seeding import DEFINITION, call, define, fail, problem, publish, register_source, tokens
+from .seeding import DEFINITION, call, define, fail, problem, publish, register_source, tokens, withdraw
 
 MEMBERS = {
     "id",
@@ -203,6 +203,31 @@ def test_a_dataset_whose_versions_were_all_withdrawn_is_not_one_that_was_never_p
     database.run("update dataset.version set withdrawn_at = engine.clock(), files = '[]'")
     database.run("update dataset.dataset set current_version = null")
     assert json.loads(ask("GET", "/datasets/flights/status").body)["withdrawn"] is True
+
+
+def test_a_failure_is_mended_by_a_newer_version_although_that_one_is_withdrawn(ask, engine, clock, database):
+    def seen():
+        document = json.loads(ask("GET", "/datasets/flights/status").body)
+        return document["version"]["number"], document["failure"] is not None, document["last_withdrawal"]
+
+    publish(database, engine, clock)
+    clock.advance("1 hour")
+    fail(database, engine, code="too_few_records")
+    assert seen() == (1, True, None)
+    clock.advance("1 hour")
+    publish(database, engine, clock)
+    assert seen() == (2, False, None)
+
+    withdraw(database, engine, version=2)
+    taken = {"version": 2, "withdrawn_at": json.loads(ask("GET", "/datasets/flights/status").body)["checked_at"]}
+    assert seen() == (1, False, taken)
+
+    clock.advance("1 hour")
+    fail(database, engine, code="too_few_records")
+    assert seen() == (1, True, taken)
+    clock.advance("1 hour")
+    withdraw(database, engine, version=1)
+    assert json.loads(ask("GET", "/datasets/flights/status").body)["failure"] is None
 
 
 def test_a_login_that_is_refused_is_told_from_a_right_that_lacks(ask, engine, database):

@@ -364,6 +364,14 @@ def test_a_definition_that_fails_is_to_be_changed_before_it_is_published_again(s
     server.tell("GET /datasets/lamps/status", document | {"withdrawn": True})
     assert "none: each was withdrawn" in run("status", "lamps").output
 
+    for issued, told in (("2026-11-20T08:00:00Z", True), ("2026-11-28T08:00:00Z", False)):
+        version = {"number": 1, "records": 5, "issued_at": issued, "definition_revision": 1}
+        taken = {"version": 2, "withdrawn_at": "2026-11-27T08:00:00Z"}
+        server.answers.clear()
+        server.tell("GET /datasets/lamps/status", document | {"version": version, "last_withdrawal": taken})
+        shown = run("status", "lamps").output
+        assert ("version 2, 2026-11-27 08:00 UTC" in shown) is told
+
 
 def test_the_status_of_what_was_never_published(server: Server, run: Run) -> None:
     nothing = dict.fromkeys(("version", "schedule", "active", "failure", "pause"))
