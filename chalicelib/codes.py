@@ -65,6 +65,12 @@ FAILURES: dict[str, Code] = {
         "This is a defect: the function's log has the exception's class and place.",
     ),
     "source_unreachable": Code("The source's database doesn't answer.", "It is asked again with growing pauses."),
+    "source_untrusted": Code(
+        "The server of the source's database doesn't prove that it is the one that the address names.",
+        "Its certificate has to be valid, of the address's host, and of an authority that this system knows or the"
+        " address's sslrootcert names; mend it or the connection's secret, `leaseway connection check`, deploy, then"
+        " requeue it.",
+    ),
     "source_conflict": Code(
         "The source's database cancelled the query in favour of replication or another transaction.",
         "It is tried again; on a standby raise max_standby_streaming_delay or set hot_standby_feedback.",
@@ -179,6 +185,12 @@ FAILURES: dict[str, Code] = {
     "target_timeout": Code(
         "The statement time-out of the target ended the merge.",
         "Raise the connection's time-out (`leaseway connection add … --statement-timeout`), then refresh again.",
+    ),
+    "target_untrusted": Code(
+        "The server of the target's database doesn't prove that it is the one that the address names.",
+        "Its certificate has to be valid, of the address's host, and of an authority that this system knows or the"
+        " address's sslrootcert names; mend it or the connection's secret, `leaseway connection check`, deploy, then"
+        " refresh again.",
     ),
     "target_denied": Code(
         "The target's login may not do what the contract needs.",

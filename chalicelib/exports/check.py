@@ -116,7 +116,7 @@ def unread(dsn: str, wanted: Iterable[Wanted]) -> list[str]:
         return [str(error)]
     for one in wanted:
         _read(address, one, report)
-        if report.sources[one.source] == "source_unreachable":
+        if report.sources[one.source] in ("source_unreachable", "source_untrusted"):
             break  # nor does it answer for the others
     return report.findings
 

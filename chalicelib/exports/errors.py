@@ -109,6 +109,14 @@ REFUSALS = [
     )
 ]
 
+# So libpq tells that TLS, as the address asks for it, can't be had. It says no more of a certificate that isn't valid.
+UNTRUSTED = {
+    "does not match host name": "a certificate of another name",
+    "certificate verify failed": "a certificate of an unknown authority, or an expired one",
+    "root certificate file": "no authority in the file of sslrootcert",
+    "server does not support SSL": "no TLS",
+}
+
 
 def code_of(sqlstate: str | None) -> str:
     """The code that stands for a SQLSTATE; without one the connection is broken."""
@@ -127,6 +135,8 @@ def of_psycopg(
     """
     sqlstate, privilege = error.sqlstate, None
     if sqlstate is None:
+        if untrusted := next((found for text, found in UNTRUSTED.items() if text in str(error)), None):
+            return SourceError("source_untrusted", relation=relation, found=untrusted)
         refusal = next((refusal for refusal in REFUSALS if refusal.text.search(str(error))), None)
         sqlstate, privilege = (refusal.sqlstate, refusal.privilege) if refusal else (None, None)
     elif sqlstate == "42501":

@@ -45,6 +45,7 @@ STAGING = re.compile(r"refresh_[0-9a-f]{32}_[0-9]{1,3}")
 
 CODES = {
     "source_unreachable": "target_unreachable",
+    "source_untrusted": "target_untrusted",
     "source_conflict": "target_conflict",
     "source_timeout": "target_timeout",
     "source_denied": "target_denied",

@@ -203,12 +203,14 @@ def test_a_certificate_that_fits_is_verified_and_another_is_not_accepted(old_sou
     known = make_conninfo(**remote, sslrootcert=str(debian.authority))
 
     assert check(known, []).facts["encryption"] == "TLSv1.3, the certificate is verified"
-    for wrong in (
-        make_conninfo(**remote, sslrootcert="/etc/ssl/certs/ca-certificates.crt"),
-        make_conninfo(known, host="other.test"),
+    for wrong, found in (
+        (make_conninfo(**remote, sslrootcert="/etc/ssl/certs/ca-certificates.crt"), "an unknown authority"),
+        (make_conninfo(**remote, sslrootcert="/gone.crt"), "no authority in the file of sslrootcert"),
+        (make_conninfo(known, host="other.test"), "a certificate of another name"),
     ):
         (finding,) = check(wrong, []).findings
-        assert "doesn't answer" in finding
+        assert "doesn't prove that it is the one" in finding
+        assert found in finding
 
 
 def test_a_standby_says_so_with_its_settings(old_source, debian):

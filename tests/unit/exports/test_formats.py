@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
+from chalicelib import codes
 from chalicelib.exports import XML
 from chalicelib.exports.errors import CODES, code_of, of_psycopg
 from chalicelib.exports.formats import element_name
@@ -97,6 +98,25 @@ def test_the_page_says_which_sqlstate_has_which_code():
 
     for prefix, code in CODES.items():
         assert prefix in said[code], f"{prefix} is {code}"
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ('server certificate for "a.test" (and 2 other names) does not match host name "b.test"', "of another name"),
+        ("SSL error: certificate verify failed", "of an unknown authority"),
+        ('root certificate file "/gone" does not exist\nEither provide the file, …', "no authority"),
+        ("server does not support SSL, but SSL was required", "no TLS"),
+    ],
+)
+def test_a_server_that_does_not_prove_who_it_is_is_told_from_one_that_is_off(said, found):
+    begins = 'connection failed: connection to server at "192.0.2.1", port 5432 failed: '
+
+    error = of_psycopg(psycopg.OperationalError(begins + said), "t")
+    assert error.code == "source_untrusted"
+    assert found in error.details["found"]
+    assert codes.FAILURES[error.code]
+    assert of_psycopg(psycopg.OperationalError(f"{begins}Connection refused"), "t").code == "source_unreachable"
 
 
 @pytest.mark.parametrize(("severity", "code"), [("ERROR", "source_changed"), ("FATAL", "source_unreachable")])
