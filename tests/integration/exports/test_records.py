@@ -537,6 +537,20 @@ def test_more_columns_than_a_function_takes_arguments(source, tmp_path):
     assert [read(contents[name])[0] for name, read in READERS.items()] == [{n: n[1:] for n in names}] * 3
 
 
+@pytest.mark.parametrize(("type_", "lasts"), [("text", ["b", "B", "a"]), ("numeric", ["3", "1.0", "1.00"])])
+def test_as_many_columns_as_a_table_may_have_are_sorted_by_the_last_one_too(source, tmp_path, type_, lasts):
+    source.run(f"create table open.wide ({', '.join(f'c{n} {type_}' for n in range(1_599))})")
+    for last in lasts:
+        source.run(f"insert into open.wide values ({', '.join(["'1'"] * 1_598)}, '{last}')")
+    columns = [Column(f"c{n}", {"text": "text", "numeric": "decimal"}[type_], f"c{n}") for n in range(1_599)]
+
+    _, contents = files_of(Relation(source.dsn, "open.wide", None, columns), tmp_path)
+
+    assert [[record["c1598"] for record in read(contents[name])] for name, read in READERS.items()] == [
+        sorted(lasts)
+    ] * 3
+
+
 def test_the_same_records_give_the_same_bytes_wherever_they_lie_in_the_table(source, tmp_path):
     source.run("create table open.moved (k int, d numeric, f float8, t text, s interval)")
     source.run("""
