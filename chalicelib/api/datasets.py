@@ -63,7 +63,7 @@ def register(api: Api) -> None:
         """Store the definition: 201 for a new dataset, else 200; the same content again stays the same revision.
 
         With If-Match only over the definition of that ETag, or over any (``*``); with ``If-None-Match: *`` only where
-        there is none. With ``dry_run=true`` nothing is stored: 200 with what would change.
+        there is none. With ``dry_run=true`` nothing is stored: 200 with what would change, and over which ETag.
         """
         dry_run = flag(query(call.request, "dry_run"), "dry_run")
         definition = _parsed(call, json_object(call.request))
@@ -75,9 +75,10 @@ def register(api: Api) -> None:
             if dry_run:
                 newest = registry.definition(tx, dataset)
                 _must_hold(call, newest, definition)
+                etag = newest and f'"{newest["etag"]}"'
                 newest = newest or {"revision": None, "body": {}}
                 found = changes_document(newest["body"], definition.as_json())
-                return answer({"dataset": dataset, "revision": newest["revision"], **found})
+                return answer({"dataset": dataset, "revision": newest["revision"], "etag": etag, **found})
             revision, created = registry.put_definition(tx, dataset, definition)
             # What stood there at that very moment, whoever was faster; where it isn't as wanted, nothing is kept.
             _must_hold(call, registry.definition(tx, dataset, revision - created), definition)

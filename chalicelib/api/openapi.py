@@ -142,6 +142,7 @@ class DefinitionAnswer(_Model):
 
     dataset: str
     revision: int | None = Field(description="Null where there is none yet, in a dry run.")
+    etag: str | None = Field(None, description="In a dry run: what it was compared with, as If-Match takes it.")
     links: dict[str, str] | None = Field(None, description="Where it was stored.")
     changes: list[str] | None = Field(None, description="In a dry run: the names of the fields that would change.")
     differences: list[Change] | None = Field(None, description="In a dry run: each of them with its values.")

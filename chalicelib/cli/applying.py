@@ -123,7 +123,9 @@ def _carry_out(changes: Sequence[Change]) -> None:
                 click.echo(f"Stopped at {change.name}; all before it is done. Apply it again to do the rest.", err=True)
                 raise
             change.what, change.refused = "refused", True
-            click.echo(f"{change.name}: {refused.format_message()}", err=True)
+            changed = refused.code == "precondition_failed"
+            why = "changed meanwhile: run `leaseway apply` again" if changed else refused.format_message()
+            click.echo(f"{change.name}: {why}", err=True)
 
 
 def _told[T](done: str, things: Sequence[T]) -> Iterator[T]:
@@ -253,11 +255,13 @@ def _of_a_dataset(
 
     address = f"/datasets/{dataset}/definition"
     if checked := _check(server, address, content, faults, fault):
+        # Over what was compared alone, for somebody else may apply at the same time; an older server tells no ETag.
         if checked["revision"] is None:
             told = f"+ {show.many(len(content['columns']), 'column')} of source {content['source']}"
-            change.of("created", [told], _call(server, "PUT", address, content))
+            change.of("created", [told], _call(server, "PUT", address, content, {"If-None-Match": "*"}))
         elif checked["changes"]:
-            change.of("changed", _lines(checked), _call(server, "PUT", address, content))
+            condition = {"If-Match": checked["etag"]} if "etag" in checked else None
+            change.of("changed", _lines(checked), _call(server, "PUT", address, content, condition))
         change.unchecked = any(name.startswith(("columns", "source")) for name in checked["changes"])
     address = f"/datasets/{dataset}/schedule"
     before = scheduled and show.cadence(scheduled)
@@ -304,8 +308,10 @@ def _check(
         return None
 
 
-def _call(server: Remote, method: str, address: str, body: object = None) -> Callable[[], object]:
-    return lambda: server.ask(method, address, json=body)
+def _call(
+    server: Remote, method: str, address: str, body: object = None, condition: Mapping[str, str] | None = None
+) -> Callable[[], object]:
+    return lambda: server.ask(method, address, json=body, condition=condition)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -56,10 +56,12 @@ class Remote:
         content: bytes | None = None,
         media_type: str | None = None,
         idempotency_key: str | None = None,
+        condition: Mapping[str, str] | None = None,
         **query: object,
     ) -> httpx.Response:
         """Send one request, with JSON or other content; an answer that isn't a success is raised as a sentence.
 
+        A condition is a header, If-Match or If-None-Match, with its value.
         With a key it is the same request when it is sent again: where no answer came, or one that isn't Leaseway's, it
         is, once; so is a read that something else answered.
         """
@@ -76,6 +78,7 @@ class Remote:
             headers = headers | {"Idempotency-Key": idempotency_key}
         if media_type is not None:
             headers = headers | {"Content-Type": media_type}
+        headers = {**headers, **(condition or {})}
         request = self._http.build_request(
             method, address, json=json, content=content, params=parameters or None, headers=headers
         )
@@ -101,7 +104,9 @@ class Remote:
 
     def get(self, path: str, **query: object) -> Any:
         """Read a JSON document."""
-        return self.ask("GET", path, content=None, media_type=None, idempotency_key=None, **query).json()
+        return self.ask(
+            "GET", path, content=None, media_type=None, idempotency_key=None, condition=None, **query
+        ).json()
 
     def follow(self, location: str, patience: float = 300) -> Iterator[dict[str, Any]]:
         """Yield the status of a job until it has finished, as often as the server likes to be asked.

@@ -12,6 +12,7 @@ from chalicelib import pipelines
 from chalicelib.api import datasets, requests
 from chalicelib.cli import applying, leaseway, remote
 from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition
 from chalicelib.engine import Cadence
 from chalicelib.security import create_token
 
@@ -54,6 +55,7 @@ class Folder:
         self.path = path
         self.asked = []
         self.failing = ("nothing", None)
+        self.meanwhile = lambda: None
         self._patch = monkeypatch
         self._http = http
         self.use(token)
@@ -67,6 +69,8 @@ class Folder:
 
     def _answer(self, request):
         path = request.url.raw_path.decode()
+        if request.method == "PUT" and "dry_run" not in path and not self.wrote():
+            self.meanwhile()
         self.asked.append(f"{request.method} {path}")
         part, status = self.failing
         if f"{request.method} {path}".endswith(part):
@@ -386,6 +390,30 @@ def test_what_only_the_act_is_refused_for_holds_up_nothing_else(folder, database
     assert "PUT /datasets/lakes/schedule" not in folder.wrote()
     folder.failing = ("nothing", None)
     assert folder.apply()[-1] == "1 created, 1 unchanged."
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_what_somebody_else_changes_meanwhile_is_kept_and_the_rest_is_done(folder, database, new):
+    def put(licence):
+        body = roads["body"] | {"licence": licence}
+        registry.put_definition(database, "lakes", Definition.parse(body))
+
+    folder.apply()
+    roads = registry.definition(database, "roads")
+    if not new:
+        put("CC0")
+    folder.write("lakes", ROADS)
+    folder.edit("roads", "id", "number")
+    folder.meanwhile = lambda: put("CC_BYSA_4_0")
+
+    told = folder.apply(code=1)
+
+    assert "lakes: changed meanwhile: run `leaseway apply` again" in told
+    assert told[-2] == "1 changed, 1 refused."
+    assert registry.definition(database, "lakes")["body"]["licence"] == "CC_BYSA_4_0"
+    assert registry.definition(database, "roads")["body"]["columns"][0]["name"] == "number"
+    folder.meanwhile = lambda: None
+    assert '~ licence: "CC_BYSA_4_0" → "CC_BY_4_0"' in folder.apply()
 
 
 @pytest.mark.parametrize("status", [401, 500, None])

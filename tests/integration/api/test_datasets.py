@@ -64,6 +64,7 @@ def test_a_dry_run_names_what_would_change_and_changes_nothing(ask, database):
     assert json.loads(changed.body) == {
         "dataset": "flights",
         "revision": 1,
+        "etag": ask("GET", ADDRESS).headers["Etag"],
         "changes": ["licence", "columns.gate"],
         "differences": [
             {"field": "licence", "from": "CC0", "to": "CC_BY_4_0"},
