@@ -334,6 +334,15 @@ NO_DATABASE = Code(
 TOLD_APART: dict[tuple[str, str], Code] = {
     ("source_denied", "28"): LOGIN_REFUSED,  # no GRANT mends that
     ("target_denied", "28"): LOGIN_REFUSED,
+    ("source_denied", "25006"): Code(
+        "The source's query writes, or locks rows (`for update`), and nothing is written at a source.",
+        "Take that out of the query, or of the view or function that does so.",
+    ),
+    ("target_denied", "25006"): Code(
+        "The target's database takes no writes: it is a standby, or its login or database only reads.",
+        "Lead the connection's address to the primary (target_session_attrs=read-write helps), or look at"
+        " default_transaction_read_only there; then refresh again.",
+    ),
     ("source_changed", "3D000"): NO_DATABASE,
     ("target_changed", "3D000"): NO_DATABASE,
     ("source_changed", "42P01"): Code(

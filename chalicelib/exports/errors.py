@@ -99,11 +99,12 @@ class Refusal:
 REFUSALS = [
     Refusal(re.compile(rf"FATAL: .*({text})"), sqlstate, privilege)
     for text, sqlstate, privilege in (
+        # First, and at the beginning: a database may be called what the others look for.
+        ("(?<=FATAL:  )database .* does not exist", "3D000", None),
         ("password authentication failed", "28P01", None),
         ("not permitted to log in", "28000", "LOGIN"),
         ("authentication|pg_hba|role .* does not exist", "28000", None),
         ("permission denied for database", "42501", "CONNECT on the database"),
-        ("database .* does not exist", "3D000", None),
         ("too many (clients|connections)|connection slots are reserved", "53300", None),
         ("system is (starting up|shutting down|in recovery mode)|not (yet )?accepting connections", "57P03", None),
     )

@@ -100,6 +100,21 @@ def test_the_page_says_which_sqlstate_has_which_code():
         assert prefix in said[code], f"{prefix} is {code}"
 
 
+@pytest.mark.parametrize("name", ["authentication", "pg_hba", "too many clients"])
+def test_a_database_that_is_not_there_is_called_so_whatever_its_name(name):
+    said = (
+        f'connection failed: connection to server at "::1", port 5432 failed: FATAL:  database "{name}" does not exist'
+    )
+
+    assert of_psycopg(psycopg.OperationalError(said), "t").details["sqlstate"] == "3D000"
+
+
+def test_a_query_that_writes_is_not_sent_to_grant():
+    assert "nothing is written at a source" in codes.sentence("source_denied", "25006")
+    assert "GRANT" not in codes.sentence("source_denied", "25006")
+    assert "primary" in codes.sentence("target_denied", "25006")
+
+
 @pytest.mark.parametrize(
     ("said", "found"),
     [
