@@ -368,12 +368,20 @@ class UnfinishedLoads(_Model):
     since: datetime | None
 
 
+class LastWithdrawal(_Model):
+    """The version that was withdrawn last."""
+
+    version: int
+    withdrawn_at: datetime
+
+
 class DatasetStatus(_Model):
     """Why the version isn't newer."""
 
     dataset: str
     version: VersionStatus | None
     withdrawn: bool
+    last_withdrawal: LastWithdrawal | None
     definition: DefinitionStatus
     schedule: Schedule | None
     active: Status | None

@@ -49,7 +49,7 @@ def test_sources_are_applied_and_applied_again_without_effect(run, connected, da
 def test_what_cannot_be_read_from_here_or_was_not_looked_at_is_said(run, connected, monkeypatch, tmp_path):
     write(tmp_path, trees=TREES, ghosts="connection: src\nrelation: src.ghosts\n")
     told = run("source", "apply", tmp_path, "--dry-run")
-    assert "! Source ghosts: A relation or column that the definition names is gone" in told
+    assert "! Source ghosts: There is no relation of that name." in told
     assert "Source trees" not in told
 
     monkeypatch.delenv("LEASEWAY_SECRET_SRC")
