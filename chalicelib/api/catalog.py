@@ -27,7 +27,7 @@ def register(api: Api) -> None:
             raise Problem("catalog_not_configured")
         return _document(call, "/catalog", media_type, _whole_catalog(call, own, FORMATS[media_type]), CURRENT)
 
-    looked_up: Any = {"role": None, "answers": (200, 304), "headers": ("If-None-Match",)}
+    looked_up: Any = {"role": None, "answers": (200, 304), "headers": ("If-Match", "If-None-Match")}
     api.route("/catalog", "GET", "HEAD", forms=tuple(FORMATS), **looked_up)(get_catalog)
     for suffix, form in SUFFIXES.items():
         api.route(f"/catalog.{suffix}", "GET", "HEAD", forms=(form,), **looked_up)(get_catalog)

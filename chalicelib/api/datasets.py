@@ -92,7 +92,7 @@ def register(api: Api) -> None:
         "GET",
         role=Role.READER,
         answers=(200, 304),
-        headers=("If-None-Match",),
+        headers=("If-Match", "If-None-Match"),
         gives="Definition",
     )
     def get_definition(call: Call, dataset: str) -> Response:

@@ -39,7 +39,7 @@ def register(api: Api) -> None:
     found: Any = {
         "role": None,
         "answers": (200, 304, 307),
-        "headers": ("If-None-Match",),
+        "headers": ("If-Match", "If-None-Match"),
         "forms": (describing.CSVW, describing.SCHEMA),
     }
 

@@ -68,6 +68,9 @@ class Call:
         key = self.header("idempotency-key")
         if key is None:
             return None
+        every = self.request.to_original_event().get("multiValueHeaders") or {}  # the gateway's; `headers` has the last
+        if any(name.lower() == "idempotency-key" and len(given) > 1 for name, given in every.items()):
+            raise Problem("bad_request", "There is more than one; a request has one.", field="Idempotency-Key")
         if not _KEY.fullmatch(key):
             raise Problem("bad_request", "It must be 1 to 255 visible ASCII characters.", field="Idempotency-Key")
         path = self.request.path.format(**self.request.uri_params or {})
@@ -230,13 +233,18 @@ def answer(document: object, status: int = 200, **headers: str) -> Response:
 
 
 def unless_known(call: Call, response: Response) -> Response:
-    """The response, or 304 if the caller's If-None-Match names its ETag."""
+    """The response; 304 if the caller's If-None-Match names its ETag, 412 if an If-Match doesn't (RFC 9110, 13.1)."""
     etag = response.headers["Etag"]
-    names = {name.strip().removeprefix("W/") for name in (call.header("if-none-match") or "").split(",")}
-    if etag in names or "*" in names:
+    if not {etag, "*"} & _tags(call.header("if-match") or "*"):
+        raise Problem("precondition_failed", "It is another one by now.", field="If-Match")
+    if {etag, "*"} & _tags((call.header("if-none-match") or "").replace("W/", "")):
         kept = ("Etag", "Cache-Control", "Vary", "Content-Location")
         return Response("", {name: value for name, value in response.headers.items() if name in kept}, 304)
     return response
+
+
+def _tags(header: str) -> set[str]:
+    return {tag.strip() for tag in header.split(",")}
 
 
 def _json(value: Any) -> object:

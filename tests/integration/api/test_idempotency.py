@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from chalice.local import LambdaEventConverter
 
 from chalicelib import pipelines
 from chalicelib.db import Database
@@ -111,6 +112,23 @@ def test_a_key_that_is_none_is_refused(ask, database, key):
     before = written(database)
     problem(ask("POST", PUBLICATIONS, idempotency_key=key), 400, "bad_request", "Idempotency-Key")
     assert written(database) == before
+
+
+def test_two_keys_are_none(ask, database, monkeypatch):
+    """The client's events lack what API Gateway adds: each header with all its values."""
+    create = LambdaEventConverter.create_lambda_event
+    given = ["first", KEY]
+
+    def as_the_gateway(*args, **kwargs):
+        return create(*args, **kwargs) | {"multiValueHeaders": {"Idempotency-Key": given}}
+
+    monkeypatch.setattr(LambdaEventConverter, "create_lambda_event", as_the_gateway)
+    before = written(database)
+    problem(ask("POST", PUBLICATIONS, idempotency_key=KEY), 400, "bad_request", "Idempotency-Key")
+    assert written(database) == before
+
+    del given[0]
+    assert ask("POST", PUBLICATIONS, idempotency_key=KEY).status_code == 202
 
 
 @pytest.mark.parametrize("key", ["!", "~" * 255, '"8e03978e-40d5-43e8-bc93-6894a57f9324"'])

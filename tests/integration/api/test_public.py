@@ -90,6 +90,17 @@ def test_who_has_it_already_gets_304(get, path):
     assert get(path, accept="application/ld+json").headers["Etag"] != first.headers["Etag"] or path.endswith(".nt")
 
 
+@pytest.mark.parametrize("path", ["/datasets/flights", "/catalog", "/datasets/flights/files/flights.csv-metadata.json"])
+def test_who_wants_only_what_it_was_gets_412_once_it_is_another(get, path):
+    etag = get(path).headers["Etag"]
+
+    for matching in (etag, f'"x", {etag}', "*"):
+        assert get(path, if_match=matching).status_code == 200
+    assert get(path, if_match=etag, if_none_match=etag).status_code == 304
+    for another in ('"x"', f"W/{etag}"):  # a weak one is never the same
+        problem(get(path, if_match=another, if_none_match=etag), 412, "precondition_failed", "If-Match")
+
+
 def test_an_entry_is_asked_for_each_time_for_it_may_be_withdrawn(get):
     assert "no-cache" in get("/datasets/flights/versions/1").headers["Cache-Control"]
     assert "no-cache" in get("/datasets/flights").headers["Cache-Control"]
