@@ -246,7 +246,7 @@ def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int
     from chalicelib.datasets import registry
     from chalicelib.exports import Relation, Store
     from chalicelib.exports.address import secured
-    from chalicelib.exports.files import Dialect
+    from chalicelib.exports.files import Dialect, Reading
     from chalicelib.exports.sample import of_file, of_relation
     from chalicelib.pipelines.addresses import loaded_relation
 
@@ -255,7 +255,8 @@ def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int
         raise Refused(f"There is no source {name}: see `leaseway source list`.")
     if file := found["file"]:
         types = {column["name"]: column["type"] for column in file["columns"]}
-        return of_file(Store.of(settings).read(file["key"]), Dialect(**file["dialect"]), types)
+        stored = Store.of(settings).read(file["key"])
+        return of_file(Reading(stored, Dialect(**file["dialect"]), trimmed="left_out" in file), types)
     if found["store"]:
         return of_relation(Relation(settings.dsn, loaded_relation(database, found["store"], name), None, [], name=name))
     at = registry.connection(database, found["connection"])
@@ -349,6 +350,8 @@ def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: b
         "dialect": seen.dialect.as_json(),
         "declared": declared,
         "columns": [vars(column) for column in seen.columns],
+        # Only where it says something: the same file again is no new revision, nor is one that was registered without.
+        **({"left_out": seen.left_out} if seen.left_out else {}),
     }
     hints = _hints(seen)
     if not machine:
@@ -371,7 +374,14 @@ def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: b
 
 def _hints(seen: "Seen") -> list[str]:
     """What whoever wrote the file may not have meant."""
-    return [
+    hints = []
+    if seen.left_out:
+        are = "is" if seen.left_out == 1 else "are"
+        hints.append(f"{show.many(seen.left_out, 'row')} without a filled cell at the end {are} left out.")
+    if seen.empty:
+        are = "is a record" if seen.empty == 1 else "are records"
+        hints.append(f"{show.many(seen.empty, 'row')} without a filled cell before others {are} without a value.")
+    return hints + [
         f"{show.header(name)} looks like {what}: it stays text, for a type is given only where every cell comes back"
         " letter by letter."
         for name, what in seen.look_like.items()

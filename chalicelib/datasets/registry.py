@@ -77,7 +77,8 @@ def register_file(sql: Sql, name: str, file: Mapping[str, Any]) -> int:
     """Register an object as a source; the revision, a new one if the newest differs.
 
     ``file`` is {key, bytes, sha256, records, dialect, declared, columns: [{name, type, nulls}]}, where ``declared`` are
-    those members of the dialect that weren't found by looking. Raises Invalid where the name doesn't fit.
+    those members of the dialect that weren't found by looking, and ``left_out`` where rows at its end are no records.
+    Raises Invalid where the name doesn't fit.
     """
     check_source_name(name)
     return _register(sql, name, file=Jsonb(file))

@@ -47,6 +47,9 @@ class Seen:
     records: int
     bytes: int
     sha256: str
+    empty: int
+    """Records of a CSV without a filled cell; ``left_out`` are such rows at the end, which are no records."""
+    left_out: int
     look_like: dict[str, str]
     """Columns of text in a CSV whose every cell is a number as people write it, and what it is written with."""
 
@@ -64,7 +67,7 @@ def look(path: Path, declared: Mapping[str, Any]) -> Seen:
         raise Undecided(f"It is UTF-8, not {dialect.encoding} as declared: declare it with --encoding utf-8.")
     if dialect.format == "csv":
         dialect = _laid_out(path, dialect, declared)
-    reading = Reading(chunks(path), dialect)
+    reading = Reading(chunks(path), dialect, trimmed=True)
     guesses: dict[str, _Guess] = {}
     records = 0
     for _, record in reading:
@@ -88,7 +91,7 @@ def look(path: Path, declared: Mapping[str, Any]) -> Seen:
         for column, guess in zip(columns, found, strict=True)
         if column.type == "text" and guess.looks_like
     }
-    return Seen(dialect, columns, records, size, digest, look_like)
+    return Seen(dialect, columns, records, size, digest, reading.empty, reading.left_out, look_like)
 
 
 def chunks(path: Path) -> Iterator[bytes]:

@@ -84,10 +84,16 @@ class Reading:
     """A file's records, one after the other, with the line at which each begins.
 
     ``columns`` are the names so far: of a CSV all of them once reading has begun, of JSON Lines those seen.
+
+    If ``trimmed``, a CSV's rows of delimiters alone are no records at its end, where Excel writes them for emptied
+    cells: ``left_out`` counts them, ``empty`` those before other rows, which are records without a value.
     """
 
-    def __init__(self, chunks: Iterable[bytes], dialect: Dialect):
+    def __init__(self, chunks: Iterable[bytes], dialect: Dialect, *, trimmed: bool = False):
         self.columns: list[str] = []
+        self.empty = 0
+        self.left_out = 0
+        self._trimmed = trimmed
         self._lines = decoded(chunks, dialect.encoding)
         self._dialect = dialect
 
@@ -106,6 +112,7 @@ class Reading:
         self.columns = _header(line, header, rows, text)
         width, null = len(self.columns), dialect.null
         blank = None
+        waiting: list[int] = []  # lines of empty rows, which may be the last ones
         for line, cells in rows:
             if not cells and width > 1:
                 blank = blank or line  # one at the end is nothing
@@ -123,10 +130,19 @@ class Reading:
                 raise FileFault(
                     line, place, f"{said} Quote a cell that holds the delimiter, take out what is no record."
                 )
+            if self._trimmed and width > 1 and cells.count(None) == width:
+                text.clear()
+                waiting.append(line)
+                continue
+            self.empty += len(waiting)
+            for empty in waiting:
+                yield empty, dict.fromkeys(self.columns)
+            waiting.clear()
             if null and null in cells:
                 cells = _without_nulls(cells, dialect, "".join(text))
             text.clear()
             yield line, dict(zip(self.columns, cells, strict=True))
+        self.left_out = len(waiting)
 
     def _json(self) -> Iterator[tuple[int, Record]]:
         known = set(self.columns)

@@ -1,11 +1,11 @@
 """The first records of a source: what its columns are, what is missing, and which characters look wrong."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from .files import Dialect, Reading
+from .files import Reading
 from .relation import Relation, snapshot
 from .types import type_of
 
@@ -42,9 +42,9 @@ def of_relation(relation: Relation) -> tuple[int, list[Looked]]:
     return len(rows), columns
 
 
-def of_file(chunks: Iterable[bytes], dialect: Dialect, types: dict[str, str]) -> tuple[int, list[Looked]]:
+def of_file(reading: Reading, types: dict[str, str]) -> tuple[int, list[Looked]]:
     """The same of a file whose columns were found to be of these types."""
-    records = [record for _, record in islice(Reading(chunks, dialect), RECORDS)]
+    records = [record for _, record in islice(reading, RECORDS)]
     columns = [_looked(name, type_, type_, [record.get(name) for record in records]) for name, type_ in types.items()]
     return len(records), columns
 

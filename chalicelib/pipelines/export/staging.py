@@ -132,9 +132,9 @@ def _fill(
             yield chunk
 
     takers = [(column.source, converter(column.type, dialect)) for column in columns]
-    count = 0
+    reading, count = Reading(chunks(), dialect, trimmed="left_out" in file), 0
     try:
-        for batch in batched(Reading(chunks(), dialect), BATCH, strict=False):
+        for batch in batched(reading, BATCH, strict=False):
             rows = [[_taken(record.get(name), take) for name, take in takers] for _, record in batch]
             with db.transaction() as tx, tx.connection.cursor().copy(f"copy staging.{table} from stdin") as copy:
                 for row in rows:

@@ -255,6 +255,33 @@ def test_many_records_go_by_batches_and_none_is_lost(office, upload, monkeypatch
     assert office.db.run("select total from engine.job where pipeline = 'export'") == [{"total": 1000}]
 
 
+def test_rows_without_a_filled_cell_at_the_end_are_told_and_not_published(office, upload):
+    tail = CONTENT + ";;;;\r\n" * 3
+    said = upload(tail.replace("2;Linde", ";;;;\r\n2;Linde"))
+    assert "3 records" in said
+    assert "! 3 rows without a filled cell at the end are left out." in said
+    assert "! 1 row without a filled cell before others is a record without a value." in said
+    office.define(columns=COLUMNS)
+    office.publish()
+    office.run(2)
+
+    assert [record["id"] for record in json.loads(files(office)["json"])] == [1, 2, None]  # in the export's order
+    result = CliRunner().invoke(leaseway, ["source", "check", "trees", "--json"])
+    assert json.loads(result.output)["records"] == 3
+
+
+def test_a_file_that_was_registered_with_its_empty_rows_keeps_them(office, upload):
+    upload(CONTENT + ";;;;\r\n")
+    file = registry.source(office.db, "trees")["file"]
+    del file["left_out"]
+    registry.register_file(office.db, "trees", file | {"records": 3})
+    office.define(columns=COLUMNS)
+    office.publish()
+    office.run(2)
+
+    assert [record["id"] for record in json.loads(files(office)["json"])] == [1, 2, None]
+
+
 def test_a_column_is_published_whatever_its_header_is_and_what_is_not_is_named(office, upload):
     odd = ["Einwohner\n2023", "é" * 5_000, '\x01"']
     upload(f'id;"{odd[0]}";{odd[1]};"\x01""";"neu\t"\n1;2;x;y;z\n', encoding="utf-8")

@@ -559,6 +559,40 @@ def test_blank_lines_at_the_end_are_nothing(file):
     assert look(file("a;b\n1;2\n\n\n"), {}).records == 1
 
 
+@pytest.mark.parametrize(
+    ("rows", "declared", "numbers"),
+    [
+        ("1;2\n;\n;\n", {}, (1, 0, 2)),
+        ("1;2\n;\n;\n\n", {}, (1, 0, 2)),
+        (";\n1;2\n;\n;\n3;\n;", {}, (5, 3, 1)),
+        (";\n;\n", {}, (0, 0, 2)),
+        ("1;2\n;\n", {"quote": ""}, (1, 0, 1)),
+        ("NA;2\n;\n", {"null": "NA"}, (1, 0, 1)),
+        ('1;2\n"";\n', {}, (2, 0, 0)),  # an empty text
+        ("1;2\nNA;NA\n", {"null": "NA"}, (2, 0, 0)),
+        ("1;2\n;x\n", {}, (2, 0, 0)),
+    ],
+)
+def test_rows_without_a_filled_cell_are_no_records_at_the_end_and_counted_elsewhere(file, rows, declared, numbers):
+    path = file("a;b\n" + rows)
+
+    seen = look(path, {"delimiter": ";", **declared})
+
+    assert (seen.records, seen.empty, seen.left_out) == numbers
+    assert len(list(Reading([path.read_bytes()], seen.dialect, trimmed=True))) == seen.records
+    assert len(list(Reading([path.read_bytes()], seen.dialect))) == seen.records + seen.left_out
+
+
+def test_a_record_without_a_value_has_its_line_and_stands_where_it_stood():
+    reading = Reading([b"a,b\n1,NA\n,\nNA,2\n,\n"], Dialect(null="NA"), trimmed=True)
+
+    assert [(line, *record.values()) for line, record in reading] == [(2, "1", None), (3, None, None), (4, None, "2")]
+
+
+def test_an_empty_line_of_a_single_column_is_an_empty_cell_at_the_end_too():
+    assert len(list(Reading([b"a\n1\n\n"], Dialect(), trimmed=True))) == 2
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
