@@ -102,11 +102,10 @@ class Reading:
 
     def _csv(self) -> Iterator[tuple[int, Record]]:
         dialect = self._dialect
-        text: list[str] = []  # of the row; kept where it may be asked what was quoted
+        text: list[str] = []  # of the row; it may be asked what was quoted, or which cell is at fault
         above = _skipped(self._lines, dialect)
-        lines = _kept(self._lines, text) if dialect.null and dialect.quote else self._lines
-        reader = csv_reader(lines, dialect, strict=True)
-        rows = _rows(reader, above)
+        reader = csv_reader(_kept(self._lines, text), dialect, strict=True)
+        rows = _rows(reader, dialect, text, above)
         line, header = next(rows, (above + 1, []))
         text.clear()
         self.columns = _header(line, header, rows, text)
@@ -116,6 +115,7 @@ class Reading:
         for line, cells in rows:
             if not cells and width > 1:
                 blank = blank or line  # one at the end is nothing
+                text.clear()
                 continue
             if not cells:
                 cells = [None]
@@ -204,26 +204,39 @@ def _skipped(lines: Iterator[str], dialect: Dialect) -> int:
     """
     text: list[str] = []
     reader = csv_reader(_kept(lines, text), dialect, strict=False)
-    for line, _ in islice(_rows(reader), dialect.skip):
+    for line, _ in islice(_rows(reader, dialect, text), dialect.skip):
         if len(text) > 1:
-            for _ in _rows(csv_reader(text, dialect, strict=True), line - 1):
+            for _ in _rows(csv_reader(text, dialect, strict=True), dialect, text, line - 1):
                 pass
         text.clear()
     return int(reader.line_num)
 
 
-def _rows(reader: Any, above: int = 0) -> Iterator[tuple[int, list[Cell]]]:
-    """Each row with its first line, where so many stand above them."""
+def _rows(reader: Any, dialect: Dialect, text: list[str], above: int = 0) -> Iterator[tuple[int, list[Cell]]]:
+    """Each row with its first line, where so many stand above them; its ``text`` says which cell is at fault."""
     while True:
         line = above + reader.line_num + 1
         try:
             row = next(reader, None)
         except csv.Error as error:
             said = next((fault for text, fault in _CSV_FAULTS.items() if str(error).startswith(text)), str(error))
-            raise FileFault(line, None, said) from None
+            raise FileFault(line, _faulty(dialect, "".join(text)), said) from None
         if row is None:
             return
         yield line, row
+
+
+def _faulty(dialect: Dialect, text: str) -> int:
+    """The column of the first cell that isn't whole, followed by a delimiter, and of a size that is taken."""
+    quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    bare = rf"[^{delimiter}\r\n]*+"
+    cell = re.compile(rf"(?:{quote}(?:[^{quote}]|{quote}{quote})*+{quote}|(?!{quote}){bare})" if quote else bare)
+    at, column = 0, 1
+    while (found := cell.match(text, at)) and text.startswith(dialect.delimiter, found.end()):
+        if found.end() - at > LONGEST_CELL:
+            break
+        at, column = found.end() + 1, column + 1
+    return column
 
 
 _CSV_FAULTS = {

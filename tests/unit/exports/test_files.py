@@ -264,8 +264,8 @@ def test_rows_to_skip_are_declared_as_rows_too_and_lines_are_counted_on(file):
     [
         ('"Bäume" von 2024', None),
         ('"Bäume"" von 2024"', None),
-        ('"Bäume', "Line 1: a quoted cell begins here and never ends"),
-        ('Mai;\n"Bäume', "Line 2: a quoted cell begins here and never ends"),
+        ('"Bäume', "Line 1, column 1: a quoted cell begins here and never ends"),
+        ('Mai;\n"Bäume', "Line 2, column 1: a quoted cell begins here and never ends"),
     ],
 )
 def test_a_title_is_skipped_however_it_is_quoted_unless_it_would_take_lines_with_it(file, title, said):
@@ -278,7 +278,7 @@ def test_a_title_is_skipped_however_it_is_quoted_unless_it_would_take_lines_with
         assert look(path, {}).dialect.skip == 1
         with pytest.raises(FileFault, match="Line 5, column 3"):
             look(file(f"{title}\na;b\n1;x\n2;y\n3;4;5\n"), {})
-    with pytest.raises(FileFault, match="Line 1: something follows"):
+    with pytest.raises(FileFault, match="Line 1, column 1: something follows"):
         look(file('"Bäume\na;b\n1;"x"\n2;y\n'), {"skip": 1, "delimiter": ";"})
 
 
@@ -486,9 +486,16 @@ def test_any_column_may_be_declared_as_text_and_whole_numbers_as_decimal():
         (f'{{"a": 1}}\n{{"{"x" * 10_001}": 1}}\n', {"format": "jsonl"}, 2, None),
         ("x\na;b; b \n1;2;3\n", {}, 2, 3),
         ("a;b\n1;x\0y\n", {}, 2, 4),
-        ('a;b\n1;"x\n', {}, 2, None),
-        ('a;b\n1;"x"y\n', {}, 2, None),
-        ("a;b\n1;x\ry\n", {}, 2, None),
+        ('a;b\n1;"x\n', {}, 2, 2),
+        ('a;b;c\n1;"x;y\n', {}, 2, 2),
+        ('a;b\n1;"x"y\n', {}, 2, 2),
+        ('a;b;c\n1;2;3\n"x;""\ny";"z"y;3\n', {}, 3, 2),
+        ('a;b;c\n"1;2";;"3\n', {"null": "-"}, 2, 3),
+        ("a;b;c\n1;'2'3;4\n", {"quote": "'"}, 2, 2),
+        ("a;b\n1;x\ry\n", {}, 2, 2),
+        ('a;b;c\n\n1;"x\n', {}, 3, 2),
+        ("a|b|c\n1|x\ry|2\n", {"delimiter": "|", "quote": ""}, 2, 2),
+        (f"a;b\n{'x' * 4_194_305};2\n", {}, 2, 1),
     ],
 )
 def test_a_fault_has_its_line_and_column(file, content, declared, line, column):
