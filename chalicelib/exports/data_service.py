@@ -22,8 +22,6 @@ import urllib3
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from chalicelib import codes
-
 from .files import LONGEST_HEADER
 
 LARGEST_ANSWER = 1024 * 1024
@@ -34,6 +32,9 @@ PIECE = 256 * 1024
 
 LONGEST_LATER = 3600
 """Seconds for which a Retry-After is believed."""
+
+TOLD = ("source_changed", "source_bad_record", "source_denied", "source_timeout")
+"""The codes of a failure that the contract knows; what passes by itself is the service's to wait for."""
 
 MIN_PAUSE, MAX_PAUSE = 2, 60
 """Seconds until an export is looked at again, whatever the service thinks."""
@@ -432,7 +433,7 @@ class RemoteDataService:
 
     def _export(self, found: _Export, wanted: Wanted) -> Export:
         if found.status == "failed":
-            known = found.code.startswith("source_") and found.code in codes.FAILURES
+            known = found.code in TOLD
             details = found.details.model_dump(exclude_none=True)
             if found.details.column not in {column["source"] for column in wanted.columns}:
                 details.pop("column", None)
@@ -461,4 +462,4 @@ def _class(status: int) -> str:
 
 def _later(text: str) -> int | None:
     """Seconds that a Retry-After asks for; a date says nothing, for it is by another clock."""
-    return min(int(text), LONGEST_LATER) if re.fullmatch(r"[0-9]{1,9}", text) else None
+    return min(int(text), LONGEST_LATER) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None

@@ -380,6 +380,10 @@ def client(endpoint: str | None = None, access_key_id: str | None = None, secret
     return made
 
 
+PASSING = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")
+"""S3's codes of status 400 and 409 that say nothing but: ask again (Amazon S3 API Reference, Error responses)."""
+
+
 @contextmanager
 def _reaching() -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
@@ -389,7 +393,7 @@ def _reaching() -> Iterator[None]:
         yield
     except ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if status >= 500 or status == 429:
+        if status >= 500 or status in (408, 429) or error.response.get("Error", {}).get("Code") in PASSING:
             raise StorageAway(status) from None
         raise StorageRefused(status) from None
     except (HTTPClientError, NoConnection, IncompleteReadError):

@@ -205,6 +205,8 @@ def test_an_export_that_is_known_is_never_silently_started_anew(client, remote) 
             {"record": 7, "column": "tree_id"},
         ),
         ({"code": "source_changed", "details": {"column": "canary"}}, "source_changed", {}),
+        ({"code": "source_timeout"}, "source_timeout", {}),
+        ({"code": "source_unreachable"}, "export_failed", {}),
         ({"code": "storage_refused"}, "export_failed", {}),
         ({"code": "canary\x00"}, "export_failed", {}),
     ],

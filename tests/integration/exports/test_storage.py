@@ -304,6 +304,24 @@ def test_a_store_that_does_not_answer_is_away(account, impatient, answering, rep
         assert raised.value.details == details
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "raised"),
+    [
+        (400, "RequestTimeout", StorageAway),
+        (408, "", StorageAway),
+        (409, "OperationAborted", StorageAway),
+        (400, "InvalidRequest", StorageRefused),
+        (409, "BucketNotEmpty", StorageRefused),
+    ],
+)
+def test_what_passes_of_a_stores_refusals_is_an_outage(account, impatient, answering, status, code, raised):
+    body = f"<Error><Code>{code}</Code></Error>".encode()
+    head = f"HTTP/1.1 {status} No\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+
+    with pytest.raises(raised):
+        Store(BUCKET, lambda: impatient(answering(head + body))).open_upload("k", "text/csv")
+
+
 def test_nobody_at_the_port_is_away(account, impatient):
     with pytest.raises(StorageAway):
         Store(BUCKET, lambda: impatient("http://127.0.0.1:1")).open_upload("k", "text/csv")
