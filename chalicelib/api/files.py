@@ -90,7 +90,7 @@ def _description(call: Call, version: Row, file: dict[str, Any], name: str, cach
     """What says what is in a file: CSVW metadata, or a JSON Schema."""
     found = registry.definition(call.db, version["dataset_id"], version["definition_revision"])
     assert found is not None  # a foreign key holds it
-    definition = Definition.parse(found["body"])
+    definition = Definition.kept(found["body"])
     if file["media_type"] == "text/csv":
         media_type, said = describing.CSVW, describing.csvw(definition, file, version["dataset_id"])
     else:

@@ -4,7 +4,8 @@ Libraries are lenient here (rdflib takes the year ``16`` and the month ``2004-4`
 """
 
 import re
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 
 _YEAR = r"-?(?:[1-9]\d{3,}|0\d{3})"
 _MONTH = rf"{_YEAR}-(?:0[1-9]|1[0-2])"
@@ -17,6 +18,9 @@ _FORMS = {
     "date": re.compile(_DATE + _ZONE),
     "dateTime": re.compile(f"{_DATE}T{_TIME}{_ZONE}"),
 }
+
+
+_ENDS_IN_ZONE = re.compile(r"(?:Z|[+-]\d\d:\d\d)$")
 
 
 def is_written_as(datatype: str, text: str) -> bool:
@@ -38,3 +42,31 @@ def datatype_of(text: str) -> str:
         if is_written_as(datatype, text):
             return datatype
     raise ValueError("must be a date like 2024, 2024-04, 2024-04-30 or 2024-04-30T12:00:00Z")
+
+
+def is_before(one: str, other: str) -> bool:
+    """Whether one date certainly is before the other, as far as both of them say it: 2013-05 isn't before 2013-05-31.
+
+    Both have one of the four forms. A zone that isn't said is the other's; across two zones only instants of the years
+    1 to 9999 are compared.
+    """
+    (ones, zone), (others, other_zone) = _parts(one), _parts(other)
+    if zone == other_zone or not zone or not other_zone:
+        said = min(len(ones), len(others))
+        return ones[:said] < others[:said]
+    if not datatype_of(one) == datatype_of(other) == "dateTime":
+        return False
+    try:
+        return datetime.fromisoformat(one) < datetime.fromisoformat(other)
+    except ValueError:
+        return False
+
+
+def _parts(text: str) -> tuple[list[Decimal], str]:
+    """Year, month, day, hour, minute and second, as far as they are said, and the zone or nothing."""
+    found = _ENDS_IN_ZONE.search(text)
+    zone = found.group() if found else ""
+    said = text.removesuffix(zone)
+    sign = "-" if said.startswith("-") else ""
+    year, *others = re.split("[-T:]", said.removeprefix("-"))
+    return [Decimal(part) for part in (sign + year, *others)], zone

@@ -122,7 +122,7 @@ def source(sql: Sql, name: str, revision: int | None = None) -> Row | None:
 def definitions_of(sql: Sql, source: str) -> dict[str, Definition]:
     """The datasets that are made from a source, as they are defined now."""
     return {
-        row["dataset_id"]: Definition.parse(row["body"])
+        row["dataset_id"]: Definition.kept(row["body"])
         for row in sql.run(SQL.list_definitions_of_source, source=source)
     }
 

@@ -156,4 +156,4 @@ def _pinned(subject: ExportSubject) -> tuple[Row, Definition]:
     source = registry.source(db, subject.source, subject.source_revision)
     assert found is not None
     assert source is not None  # foreign keys hold both
-    return source, Definition.parse(found["body"])
+    return source, Definition.kept(found["body"])

@@ -95,7 +95,7 @@ def _definition(tx: Sql, dataset: str) -> tuple[int, Definition]:
     found = registry.definition(tx, dataset)
     if found is None:
         raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition yet: `leaseway apply` puts one.")
-    definition = Definition.parse(found["body"])
+    definition = Definition.kept(found["body"])
     if not definition.key:
         raise Refusal("takes_no_loads", "key", codes.PROBLEMS["takes_no_loads"].remedy)
     for column in definition.columns:

@@ -46,7 +46,7 @@ def load(job: Leased[LoadSubject]) -> Finished | Wait:
     at, request = context(), cast(LoadRequest, job.request)
     found = registry.definition(at.db, job.subject.dataset, job.subject.definition)
     assert found is not None  # a foreign key of its dataset holds it
-    definition = Definition.parse(found["body"])
+    definition = Definition.kept(found["body"])
     columns = store_columns(definition)
     with _unfit(), _blaming(), _staged(job, at.db, columns) as table:
         rows = _fill(job, at.db, table, _rows(job, request, definition))

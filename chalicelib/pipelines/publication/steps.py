@@ -132,7 +132,7 @@ def _see_files(job: Leased[PublicationSubject]) -> None:
 def _definition(db: Database, subject: PublicationSubject) -> Definition:
     found = registry.definition(db, subject.dataset, subject.definition)
     assert found is not None  # a foreign key holds it
-    return Definition.parse(found["body"])
+    return Definition.kept(found["body"])
 
 
 def _facts(db: Database, settings: Settings, definition: Definition, job: Leased[Any]) -> Facts:

@@ -214,6 +214,14 @@ def test_a_flood_of_faults_is_answered_fast_and_short():
     assert len(str(refusal.value)) < 30_000
 
 
+def test_what_was_taken_before_its_end_was_looked_at_can_be_published_still():
+    temporal = {"start": "2013", "end": "2012"}
+    body = definition().as_json() | {"temporal": temporal}
+
+    assert "temporal.end" in faults(temporal=temporal)
+    assert Definition.kept(body).as_json() == body
+
+
 def test_times_in_two_zones_may_look_out_of_order():
     temporal = {"start": "2013-01-01T00:30:00+02:00", "end": "2012-12-31T23:00:00Z"}
 
@@ -254,6 +262,12 @@ def test_what_is_no_object_is_refused(content):
         ),
         ({"temporal": {"start": "01.02.23"}}, "temporal.start", "must be a date like 2024"),
         ({"temporal": {"start": "2013-02-01", "end": "2013-01-01"}}, "temporal.end", "is before the start"),
+        ({"temporal": {"start": "2013", "end": "2012-12-31"}}, "temporal.end", "is before the start, 2013; swap"),
+        (
+            {"temporal": {"start": "2013-01-01T12:00:00Z", "end": "2013-01-01T11:00:00Z"}},
+            "temporal.end",
+            "is before the start",
+        ),
         ({"landing_page": "ttps://x.org/d"}, "landing_page", "whole address"),
         ({"conforms_to": ["x> . <urn:evil> <urn:p> <urn:o"]}, "conforms_to[0]", "can't hold >"),
         ({"source": "select 1"}, "source", "must be the name of a registered source"),
