@@ -320,7 +320,7 @@ def test_an_upload_that_was_removed_under_a_load_is_not_taken(office, owner):
         (b"id,Art\n1,x,y\n", "unreadable_rows", {"record": 2, "column": 3}),
         (b"id,Art,CANARY\n1,x,y\n", "unknown_column", {"column": 3}),
         (b"id,height\n1,2\n", "missing_column", {"column": "Art"}),
-        (b'id,Art\n1,"CANARY\n', "unreadable_rows", {"record": 2}),
+        (b'id,Art\n1,"CANARY\n', "unreadable_rows", {"record": 2, "column": 2}),
         (
             b"id,Art\n1,x\nCANARY,y\n1,CANARY\n2,\n",
             "invalid_rows",

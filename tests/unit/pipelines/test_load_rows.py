@@ -185,7 +185,7 @@ def test_a_key_of_several_columns_is_one_identity_and_no_novel():
         ("id,name,notes\n", {}, "unknown_column", {"column": 3}),
         ("id,note\n", {}, "missing_column", {"column": "name"}),
         ("", {}, "unreadable_rows", {"record": 1, "column": 1}),
-        ('id,name,note\n1,"x\n', {}, "unreadable_rows", {"record": 2}),
+        ('id,name,note\n1,"x\n', {}, "unreadable_rows", {"record": 2, "column": 2}),
         ("id,name,note\n1,x\n", {}, "unreadable_rows", {"record": 2, "column": 3}),
     ],
 )
