@@ -345,6 +345,10 @@ TOLD_APART: dict[tuple[str, str], Code] = {
     ),
     ("source_changed", "3D000"): NO_DATABASE,
     ("target_changed", "3D000"): NO_DATABASE,
+    ("source_changed", "55P02"): Code(
+        "The source's query changes a setting (`set_config`) by which values are written, or that nobody may change.",
+        "Take that out of the query, or give the function that does so a SET clause of its own, which ends with it.",
+    ),
     ("source_changed", "42P01"): Code(
         "There is no relation of that name.",
         'Write it as it is there, with its schema; a name with capitals is quoted: public."Bäume". Then register the'

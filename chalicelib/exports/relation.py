@@ -47,18 +47,26 @@ REACH: dict[str, str | int] = {
 }
 
 # Everything that changes how PostgreSQL writes a value, whatever the server, database, role or DSN has set.
-SNAPSHOT = """
+FIXED = {
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+}
+
+SNAPSHOT = f"""
 begin isolation level repeatable read read only;
-set local timezone = 'UTC';
-set local datestyle = 'ISO, YMD';
-set local intervalstyle = 'iso_8601';
-set local extra_float_digits = 1;
-set local bytea_output = 'hex';
-set local client_encoding = 'UTF8';
-set local standard_conforming_strings = on;
+{"".join(f"set local {name} = '{value}';" for name, value in FIXED.items())}
 set local jit = off;
 set local idle_in_transaction_session_timeout = '5min';
 """
+
+STILL_FIXED = "select " + " and ".join(
+    f"pg_catalog.current_setting('{name}') operator(pg_catalog.=) '{value}'" for name, value in FIXED.items()
+)
 
 # A record is searched for in the order in which the source gives its records: the same one each time.
 SEARCH = """
@@ -543,6 +551,9 @@ class Source:
     def _copy(self, statement: str) -> Iterator[list[memoryview]]:
         with self._blaming():
             yield from rows_of(self.connection, statement)
+            # A query may set them itself, from one record to the next: then nobody knows what was written how.
+            if self.connection.execute(STILL_FIXED).fetchone() != (True,):
+                raise SourceError("source_changed", "55P02", relation=self.name)
 
 
 def types_of(connection: psycopg.Connection[Any], oids: list[int]) -> dict[int, Found]:

@@ -86,6 +86,28 @@ def test_what_no_query_may_do_is_not_waited_for(source, tmp_path, query, code, s
     assert (error.code, error.details["sqlstate"]) == (code, sqlstate)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("intervalstyle", "postgres"), ("client_encoding", "LATIN1"), ("timezone", "Asia/Tokyo")]
+)
+def test_a_query_that_changes_how_values_are_written_is_refused(source, tmp_path, name, value):
+    query = f"select pg_catalog.length(pg_catalog.set_config('{name}', '{value}', true)) as a"
+
+    error = refusal(Relation(source.dsn, None, query, A), tmp_path)
+
+    assert (error.code, error.details) == ("source_changed", {"sqlstate": "55P02", "relation": "query"})
+
+
+def test_a_function_that_puts_its_setting_back_is_not(source, tmp_path):
+    source.run(
+        "create function open.spelled() returns int language sql set intervalstyle = 'postgres'"
+        " as $$ select pg_catalog.length('1 day'::interval::text) $$"
+    )
+
+    _, contents = files_of(Relation(source.dsn, None, "select open.spelled() as a", A), tmp_path)
+
+    assert contents["csv"] == b"a\n5\n"
+
+
 @pytest.mark.parametrize("relation", ["open.gone", "gone.a", 'open."a; drop table x"', "a.b.c.d", "open.t where false"])
 def test_a_relation_that_is_not_there_has_changed(source, tmp_path, relation):
     source.run("create table open.t (a int)")
