@@ -29,11 +29,12 @@ def migrate(deployed: bool) -> None:
       DATABASE_URL=postgresql://… PUBLIC_URL=https://data.example.org leaseway migrate
     """
     from chalicelib.db import migrate as apply
+    from chalicelib.db import statements
 
     settings, database = administer()
     applied = apply(settings.dsn, settings.public_url, deployed=deployed)
     click.echo("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
-    if not database.one("select 1 as terse where current_setting('log_error_verbosity') = 'terse'"):
+    if not database.one(statements("chalicelib.cli").find_terse_log):
         click.echo(LOGGED, err=True)
 
 

@@ -228,7 +228,7 @@ class Handler(BaseHTTPRequestHandler):
         if kind in ("500", "404", "400"):
             return self._send(int(kind), {"title": "canary"})
         if kind in ("429", "503"):
-            return self._send(int(kind), None, {"Retry-After": {"429": "900", "503": "99999999"}[kind]})
+            return self._send(int(kind), None, {"Retry-After": {"429": "900 \t", "503": "99999999"}[kind]})
         if kind == "redirect":
             return self._send(307, None, {"Location": service.elsewhere})
         if kind == "older fence accepted":
