@@ -50,9 +50,9 @@ prove: env ## proof that no job hangs and no two owners commit, in minutes; BASE
 chaos: env ## the whole stack with everything failing, told; then three broken products that this must catch; CHAOS_SEED
 	@$(PYTEST) -s -m "long or not long" tests/proof/test_chaos.py
 
-prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand
-	@PROVE=long $(PYTEST) -m "long or not long" tests/proof
-	@.venv/bin/python -m tests.proof.mutate
+prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand; ONLY=stateful|interleavings|…: one part
+	@PROVE=long $(PYTEST) $(PARALLEL) -m "long or not long" tests/proof$(if $(ONLY),/test_$(ONLY).py)
+	@[ -n "$(ONLY)" ] || .venv/bin/python -m tests.proof.mutate
 
 bench: env ## the figures of docs/benchmarks.md; ONLY=exports|engine|cold|scale: one part of them
 	@sh localstack/bootstrap.sh bench

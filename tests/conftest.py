@@ -71,10 +71,15 @@ update engine.run set since = engine.clock(), finished_at = null, counts = '{}';
 
 
 class Scheduling(LoadScopeScheduling):
-    """Which tests stay with one worker: a file's, or a folder's where one stack is all the folder's."""
+    """Which tests stay with one worker: a file's, or a folder's where one stack is all the folder's.
+
+    The parts of a long proof go to whoever is free: they share nothing but a world, and take hours.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
+        if file in ("tests/proof/test_stateful.py", "tests/proof/test_interleavings.py"):
+            return nodeid
         return next((folder for folder in ("tests/e2e/", "tests/localstack/") if file.startswith(folder)), file)
 
 

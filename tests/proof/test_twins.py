@@ -30,16 +30,7 @@ def check(world: World, name: str, request: pytest.FixtureRequest) -> None:
         COMMITS[name](request.getfixturevalue("office"), {})
     else:
         # Without looking for the shortest way there.
-        test_stateful.explore(
-            world,
-            {},
-            test_stateful.EXAMPLES,
-            test_stateful.STEPS,
-            phases=[Phase.generate],
-            derandomize=True,
-            database=None,
-            report_multiple_bugs=False,
-        )
+        test_stateful.explore(world, {}, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 @pytest.mark.parametrize("name", TWINS)
