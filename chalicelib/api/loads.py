@@ -8,13 +8,13 @@ from chalice.app import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chalicelib.engine import Failure, Job
-from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, Encoding, LoadDialect, Mode, upload_key
+from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, MOST_SKIPPED, Encoding, LoadDialect, Mode, upload_key
 from chalicelib.security import Role
 
 from .documents import accepted, cancelled, status_answer
 from .files import store
 from .problems import Problem, not_found, parameter
-from .requests import choice, job_id, json_object, no_members, query, read_as
+from .requests import choice, job_id, json_object, no_members, query, read_as, whole
 from .routing import Api, Call, answer
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ TAKEN = {
     "decimal": "It must be . or a comma.",
     "date": "It must be made of YYYY, MM and DD, such as DD.MM.YYYY.",
     "null": "It must have at most 100 characters.",
-    "skip": "It must be a whole number from 0 to 1000.",
 }
 FORMATS = {
     "text/csv": "csv",
@@ -42,7 +41,7 @@ FORMATS = {
 
 PUT_WITHIN = 900
 """Seconds for which an upload's address is good. Cleanup removes an object twice, so much apart: a PUT that was still
-on its way the first time is over by the second."""
+on its way the first time is over by the second. What comes even later the bucket's lifecycle removes."""
 
 
 class UploadBody(BaseModel):
@@ -206,12 +205,13 @@ def _format(request: Request, asked: dict[str, str], *, uploaded: bool) -> str:
 
 
 def _dialect(asked: dict[str, str], form: str, *, uploaded: bool) -> LoadDialect:
-    given = {name: asked[name] for name in DIALECT if name in asked}
+    given: dict[str, str | int] = {name: asked[name] for name in DIALECT if name in asked}
     for name in given:
         if name == "encoding" and not uploaded:
             raise parameter(name, "A body is UTF-8; upload a file of another encoding.")
         if name != "encoding" and form != "csv":
             raise parameter(name, "It goes with CSV.")
+    given["skip"] = whole(asked, "skip", 0, least=0, most=MOST_SKIPPED)
     try:
         return LoadDialect.model_validate({**given, "format": "csv" if form == "csv" else "jsonl"})
     except ValidationError as error:

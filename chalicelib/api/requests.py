@@ -63,13 +63,13 @@ def query(request: Request, *known: str) -> dict[str, str]:
     return found
 
 
-def whole(parameters: Mapping[str, str], name: str, default: int, *, most: int) -> int:
-    """A parameter that is a whole number from 1 to ``most``."""
+def whole(parameters: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int) -> int:
+    """A parameter that is a whole number from ``least`` (0 or 1) to ``most``."""
     text = parameters.get(name)
     if text is None:
         return default
-    if not _NUMBER.fullmatch(text) or int(text) > most:
-        raise parameter(name, f"It must be a whole number from 1 to {most}.")
+    if not (_NUMBER.fullmatch(text) or text == str(least)) or int(text) > most:
+        raise parameter(name, f"It must be a whole number from {least} to {most}.")
     return int(text)
 
 

@@ -17,6 +17,9 @@ MAX_INLINE = 3_000_000
 MAX_UPLOAD = 50_000_000
 """Bytes of an uploaded file: what a worker reads, checks and writes within one invocation, with room to spare."""
 
+MOST_SKIPPED = 1_000
+"""Rows above the header at most."""
+
 Mode = Literal["upsert", "replace"]
 
 
@@ -90,7 +93,7 @@ class LoadDialect(BaseModel):
     decimal: Literal[".", ","] = "."
     date: Annotated[str, Field(max_length=20), AfterValidator(_pattern)] = "YYYY-MM-DD"
     null: Annotated[str, Field(max_length=100), AfterValidator(_storable)] = ""
-    skip: Annotated[int, Field(ge=0, le=1000)] = 0
+    skip: Annotated[int, Field(strict=True, ge=0, le=MOST_SKIPPED)] = 0
 
     @model_validator(mode="after")
     def _signs_differ(self) -> Self:

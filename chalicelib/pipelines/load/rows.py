@@ -237,6 +237,8 @@ _ZONE = re.compile(r"(.*)(?:Z|[+-][0-9]{2}(?::?[0-5][0-9])?)")  # Python takes +
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _DIGIT = re.compile(r"[0-9]")
+_WHOLE = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")  # escaped backslashes, and pairs
+_UNHELD = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")  # what no text of PostgreSQL's holds, nor a strict reader takes
 _FURTHEST = timedelta(hours=16)
 """From UTC: PostgreSQL's own limit of an offset."""
 
@@ -334,12 +336,13 @@ def _uuid(cell: str) -> str | None:
 def _json(dialect: Dialect) -> Taker:
     def take(cell: str) -> str | None:
         if dialect.format == "jsonl":
-            return cell if isinstance(cell, Raw) else json.dumps(cell, ensure_ascii=False)
-        try:
-            json.loads(cell, parse_constant=_is_none)
-        except (ValueError, RecursionError):
-            return None
-        return cell
+            cell = cell if isinstance(cell, Raw) else json.dumps(cell, ensure_ascii=False)
+        else:
+            try:
+                json.loads(cell, parse_constant=_is_none)
+            except (ValueError, RecursionError):
+                return None
+        return None if "\\u" in cell and _UNHELD.search(_WHOLE.sub("", cell)) else cell
 
     return take
 

@@ -160,6 +160,14 @@ def test_a_number_out_of_range_is_refused(text):
     assert requests.whole({}, "limit", 50, most=1000) == 50
 
 
+@pytest.mark.parametrize("text", ["+1", " 1", "1.0", "1_0", "01", "00", "-0", ""])
+def test_a_number_that_may_be_0_has_digits_alone_too(text):
+    with pytest.raises(Problem) as refused:
+        requests.whole({"skip": text}, "skip", 0, least=0, most=1000)
+    assert refused.value.detail == "It must be a whole number from 0 to 1000."
+    assert requests.whole({"skip": "0"}, "skip", 1, least=0, most=1000) == 0
+
+
 @pytest.mark.parametrize(
     ("read", "text"),
     [

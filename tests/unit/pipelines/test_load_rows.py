@@ -8,6 +8,9 @@ from chalicelib.exports.files import Dialect, Raw
 from chalicelib.pipelines.load import LoadDialect
 from chalicelib.pipelines.load.rows import SAME, TAKERS, Checked, Records, Unfit
 
+UNHELD = [r'"\u0000"', r'{"a": ["\u0000"]}', r'"\\\u0000"', r'{"\uDC00": 1}', r'["\ude00\ud83d"]', r'"\ud83d\\ude00"']
+"""NUL, and halves of surrogate pairs."""
+
 GOOD = {
     "text": ["", "x", "=1+1", "  ", "ä\n"],
     "boolean": ["true", "false", Raw("true")],
@@ -19,7 +22,7 @@ GOOD = {
     "timestamp": ["2024-02-29T00:00", "2024-02-29 23:59:59.5"],
     "timestamptz": ["2024-02-29T00:00:00Z", "2024-02-29 00:00+01", "2024-02-29T00:00:00.5-15:59", "0001-01-01T00:00Z"],
     "uuid": ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"],
-    "json": ["1.50", '{"a": [null]}', '"x"'],
+    "json": ["1.50", '{"a": [null]}', '"x"', r'"\ud83d\uDE00"', r'"\\ud800"', r'{"\\u0000": "\\\ud83d\ude00 \u0001"}'],
     "binary": ["", "00ff0D"],
 }
 BAD = {
@@ -58,7 +61,7 @@ BAD = {
         "nowZ",
     ],
     "uuid": ["a0eebc999c0b4ef8bb6d6bb9bd380a11", "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}", "x"],
-    "json": ["", "NaN", "{a: 1}", "[" * 100_000],
+    "json": ["", "NaN", "{a: 1}", "[" * 100_000, "[" * 10_000 + "]" * 10_000, "9" * 5_000, *UNHELD],
     "binary": ["0", "0x00", "zz", "\\x00"],
 }
 
@@ -135,6 +138,18 @@ def test_rows_come_in_the_order_of_the_store_and_what_is_not_there_is_null():
         ["1", "x", None],
         ["2", "y", ""],
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "bad"),
+    [(value, [] if value.startswith('"') else [(1, "doc", "not_json", value)]) for value in UNHELD],
+)
+def test_json_that_no_text_can_hold_is_refused_in_json_lines_as_in_a_csv(value, bad):
+    rows = checked(f'{{"id": 1, "doc": {value}}}\n', ID, StoreColumn("doc", "json", False), format="jsonl")
+
+    code, _, told = unfit(rows)
+    # A string is looked at before it is known what its column is: its line isn't readable.
+    assert (code, told) == ("invalid_rows" if bad else "unreadable_rows", bad)
 
 
 def test_each_bad_row_is_counted_once_and_the_first_hundred_are_told():
@@ -214,6 +229,7 @@ def test_an_array_may_be_laid_out_as_one_likes():
         (b"[-Infinity]", "Line 1: NaN and Infinity aren't JSON's"),
         (b'[{"a": 1}, {"a": ' + b"9" * 5_000 + b"}]", "Line 2: a number has more than 4300 digits"),
         (b"[" + b"[" * 200_000, "Line 1: it is nested too deeply."),
+        (b'[{"a": ' + b"[" * 10_000 + b"]" * 10_000 + b"}]", "Line 1: it is nested too deeply."),
         (b"\xe4", "Line 1: it isn't UTF-8."),
     ],
 )
@@ -268,6 +284,7 @@ def test_values_of_1600_columns_are_remembered_once():
         {"date": "YYYY\0MM\0DD"},
         {"delimiter": "\n"},
         {"null": "\0"},
+        {"skip": "1"},
         {"delimiter": "x", "quote": "x"},
     ],
 )
