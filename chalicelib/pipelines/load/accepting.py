@@ -65,11 +65,6 @@ def accept_load(
 
     def accept(tx: Sql) -> Job:
         revision, definition = _definition(tx, dataset)
-        try:
-            check_store(tx, dataset, definition)
-        except StoreMismatch as mismatch:
-            if mode != "replace":
-                raise Refusal("store_mismatch", mismatch.column, codes.FAILURES["store_mismatch"].remedy) from None
         if upload is None:
             form = Dialect(**dialect.model_dump())
             found = Records([body], form, as_array=as_array)
@@ -79,6 +74,12 @@ def accept_load(
         else:
             request = LoadRequest(mode=mode, upload=upload, dialect=dialect)
         job = engine.accept("load", LoadSubject(definition=revision, **subject), request=request, tx=tx).job
+        # What the store will be for one that waits in line, the loads before it decide: its worker looks.
+        if mode != "replace" and job.waiting_for is None:
+            try:
+                check_store(tx, dataset, definition)
+            except StoreMismatch as mismatch:
+                raise Refusal("store_mismatch", mismatch.column, codes.FAILURES["store_mismatch"].remedy) from None
         if upload is not None:
             wanted = {"upload": upload, "dataset": dataset, "owner": owner(principal), "job": job.id}
             if not tx.one(SQL.take_upload, **wanted) or not engine.take_over(tx, upload, job.id):

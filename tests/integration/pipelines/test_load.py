@@ -205,6 +205,21 @@ def test_a_store_that_an_earlier_load_made_otherwise_fails_the_later_one(office,
     assert [row[:2] for row in owner.rows()] == [(1, "x")]
 
 
+def test_what_waits_in_line_is_accepted_for_the_store_that_the_loads_before_it_make(office, owner):
+    owner.load([{"id": 1, "Art": "x"}])
+    office.work()
+    owner.define(columns=[COLUMNS[0], COLUMNS[1] | {"type": "json"}])
+    replaced = owner.load([{"id": 1, "Art": {}}], mode="replace")
+    job = owner.load([{"id": 2, "Art": []}])  # behind the one that makes the store anew
+    office.work()
+
+    assert owner.done(replaced) == (1, 1, 0, 1)
+    assert owner.done(job) == (1, 1, 0, 0)
+    owner.define()
+    with pytest.raises(Refusal, match="mode=replace"):  # nothing is before it
+        owner.load([{"id": 3, "Art": "y"}])
+
+
 def test_a_dataset_without_a_key_takes_none(office, owner):
     office.define()
     with pytest.raises(Refusal) as refused:
