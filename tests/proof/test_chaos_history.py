@@ -95,7 +95,7 @@ def whole() -> History:
         {"dataset_id": "stock", "number": 1, "job_id": "publication", "fence": 3, "files": [file], "content": "one"}
     ]
     history.loads = {name: {"rows": 3, "inserted": 3, "updated": 0, "deleted": 0} for name in ("count", "stock")}
-    history.counts, history.stock = {1: 3}, {1}
+    history.counts, history.stock = {("counts", 1): 3}, {1}
     history.audits = [
         {"job_id": "refresh", "contract": "readings", "outcome": "refreshed", "fence": 6, "finished_at": at(29)}
     ]
@@ -150,9 +150,10 @@ WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
     "a publication without a version": ("doubled_versions", lambda h: h.versions.clear()),
     "a version of a lost claim": ("doubled_versions", lambda h: h.versions[0].update(fence=1)),
     "a dataset that counts wrong": ("doubled_versions", lambda h: h.datasets["stock"].update(last_version=2)),
-    "rows that are missing": ("doubled_loads", lambda h: h.counts.update({1: 2})),
-    "rows of a load that failed": ("doubled_loads", lambda h: h.counts.update({2: 3})),
-    "rows of nobody": ("doubled_loads", lambda h: h.counts.update({77: 3})),
+    "rows that are missing": ("doubled_loads", lambda h: h.counts.update({("counts", 1): 2})),
+    "rows of a load that failed": ("doubled_loads", lambda h: h.counts.update({("counts", 2): 3})),
+    "rows in another dataset": ("doubled_loads", lambda h: h.counts.update({("counts2", 1): 3})),
+    "rows of nobody": ("doubled_loads", lambda h: h.counts.update({("counts", 77): 3})),
     "a load that was written twice": ("doubled_loads", lambda h: h.loads["count"].update(inserted=0, updated=3)),
     "a load without a record": ("doubled_loads", lambda h: h.loads.pop("stock")),
     "a stock of two loads": ("doubled_loads", lambda h: h.stock.add(0)),

@@ -18,15 +18,27 @@ from chalicelib.cli.local import run_function
 from chalicelib.cli.remote import Refused
 
 from .history import Asked, Seen, triples
-from .stage import CONTRACTS, LOADED, PUBLISHED, RECORDS, Stage, package
+from .stage import CONTRACTS, PUBLISHED, RECORDS, Stage, package
 
 AT_ONCE = 3
 """Loads of a dataset that are under way at a time: one works, the others are held back."""
 
-ROWS = {"counts": 3, "stock": 20}
-"""Rows of a load. Those of counts are its own; those of the stock are everybody's, and the last load wins."""
+ROWS, STOCK = 3, 20
+"""Rows of a load: its own ones, where loads are counted; everybody's, in the stock, where the last load wins."""
 
 PATIENCE = 120
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many datasets loads are counted in; seconds between two requests of each caller, and between two faults."""
+
+    counts: int = 1
+    load: float = 1
+    publication: float = 0.3
+    refresh: float = 3
+    faults: float = 1
+    """Times as long as the lanes say."""
 
 
 @dataclass
@@ -34,6 +46,7 @@ class Callers:
     """Keep everything busy; remember each 202, and each answer that nobody should get."""
 
     stage: Stage
+    pace: Pace
     accepted: dict[str, Asked] = field(default_factory=dict)
     unexpected: list[str] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
@@ -57,7 +70,7 @@ class Callers:
         self._enable_refreshes()
         acts: list[Callable[[], None]] = [self._count, self._tick, self._clean, self._look, self._turn, self._refresh]
         acts += [partial(self._publish, dataset) for dataset in PUBLISHED]
-        acts += [partial(self._load, dataset) for dataset in LOADED]
+        acts += [partial(self._load, dataset) for dataset in self.stage.loaded]
         threads = [threading.Thread(target=self._run, args=(act,), name=f"caller {n}") for n, act in enumerate(acts)]
         for thread in threads:
             thread.start()
@@ -74,8 +87,9 @@ class Callers:
         end, wanted = time.monotonic() + seconds, {"publication", "load", "refresh"}
         while time.monotonic() < end and not self.errors:
             with self._database() as database:
-                done = database.execute("select distinct pipeline from engine.job where finished_at is not null")
-                if wanted <= {pipeline for (pipeline,) in done.fetchall()} and len(self.loaded) == len(LOADED):
+                rows = database.execute("select distinct pipeline from engine.job where finished_at is not null")
+                done = {pipeline for (pipeline,) in rows.fetchall()}
+                if wanted <= done and len(self.loaded) == len(self.stage.loaded):
                     return True
             time.sleep(0.3)
         return False
@@ -101,25 +115,25 @@ class Callers:
     # ---- asking
 
     def _publish(self, dataset: str) -> None:
-        while not self.calling.wait(0.3):
-            there = dataset in self.loaded or dataset not in LOADED
+        while not self.calling.wait(self.pace.publication):
+            there = dataset in self.loaded or dataset not in self.stage.loaded
             if there and not self.unfinished["publication", dataset]:
                 self._ask("publication", f"/datasets/{dataset}/publications", dataset, json={})
 
     def _refresh(self) -> None:
-        while not self.calling.wait(3):
+        while not self.calling.wait(self.pace.refresh):
             if not self.unfinished["refresh", ""]:
                 self._ask("refresh", "/refreshes", "", json={})
 
     def _load(self, dataset: str) -> None:
-        while not self.calling.wait(1):
+        while not self.calling.wait(self.pace.load):
             if self.unfinished["load", dataset] < AT_ONCE:
                 self._numbers[dataset] += 1
-                number, rows = self._numbers[dataset], range(ROWS[dataset])
-                if dataset == "counts":
-                    body = "load,row\n" + "".join(f"{number},{row}\n" for row in rows)
+                number = self._numbers[dataset]
+                if dataset in self.stage.counts:
+                    body = "load,row\n" + "".join(f"{number},{row}\n" for row in range(ROWS))
                 else:
-                    body = "id,generation\n" + "".join(f"{row},{number}\n" for row in rows)
+                    body = "id,generation\n" + "".join(f"{row},{number}\n" for row in range(STOCK))
                 headers = {"Content-Type": "text/csv"}
                 self._ask("load", f"/datasets/{dataset}/loads", dataset, number, content=body, headers=headers)
 
@@ -133,26 +147,25 @@ class Callers:
             "Idempotency-Key": key,
         }
         end = time.monotonic() + PATIENCE
-        with httpx.Client(base_url=self.stage.url, timeout=20) as http:
-            while time.monotonic() < end:
-                why = "no answer"
-                with suppress(httpx.TransportError):
-                    answer = http.post(path, headers=headers, **request)
-                    if answer.status_code == 202:
-                        job = answer.json()["id"]
-                        self.accepted.setdefault(job, Asked(kind, dataset, number))
-                        self.unfinished[kind, dataset] += 1
-                        return
-                    if answer.status_code < 500 and answer.status_code != 429:
-                        self.unexpected.append(f"{path}: {answer.status_code} {answer.text[:300]}")
-                        return
-                    why = str(answer.status_code)
-                self.asked_again[why] += 1
-                time.sleep(0.3)
+        while time.monotonic() < end:
+            why = "no answer"
+            with suppress(httpx.TransportError):
+                answer = self.stage.http.post(f"{self.stage.url}{path}", headers=headers, **request)
+                if answer.status_code == 202:
+                    job = answer.json()["id"]
+                    self.accepted.setdefault(job, Asked(kind, dataset, number))
+                    self.unfinished[kind, dataset] += 1
+                    return
+                if answer.status_code < 500 and answer.status_code != 429:
+                    self.unexpected.append(f"{path}: {answer.status_code} {answer.text[:300]}")
+                    return
+                why = str(answer.status_code)
+            self.asked_again[why] += 1
+            time.sleep(0.3)
         self.unexpected.append(f"{path}: no 202 within {PATIENCE} s")
 
     def _enable_refreshes(self) -> None:
-        answer = httpx.put(
+        answer = self.stage.http.put(
             f"{self.stage.url}/internal/refresh",
             headers={"Authorization": f"Bearer {self.stage.token}"},
             json={"rollback": package(self.stage.stack)},
@@ -189,7 +202,7 @@ class Callers:
                     " from engine.job where finished_at is null group by 1, 2"
                 ).fetchall()
                 self.unfinished = Counter({(pipeline, dataset): count for pipeline, dataset, count in rows})
-                if len(self.loaded) < len(LOADED):
+                if len(self.loaded) < len(self.stage.loaded):
                     rows = database.execute("select distinct dataset_id from dataset.load").fetchall()
                     self.loaded = {dataset for (dataset,) in rows}
 
@@ -204,12 +217,12 @@ class Callers:
             with suppress(psycopg.OperationalError), self._database() as database:
                 [(there,)] = database.execute("select to_regclass('store.stock') is not null").fetchall()
                 if there:
-                    self._whole(database, "store.stock", ROWS["stock"])
+                    self._whole(database, "store.stock", STOCK)
 
     def look_at(self, graph: str) -> tuple[int, ...]:
         """See a graph as readers do; its fences."""
         with suppress(httpx.TransportError), self._looking:  # one after the other, for their order is looked at, too
-            self.seen.append(Seen(graph, *triples(self.stage.oxigraph, graph)))
+            self.seen.append(Seen(graph, *triples(self.stage.http, self.stage.oxigraph, graph)))
             return self.seen[-1].fences
         return ()
 

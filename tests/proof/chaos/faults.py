@@ -121,13 +121,13 @@ NETWORK = {
 }
 
 
-def plan(seed: int, lane: str) -> Iterator[Planned]:
-    """The faults of a lane, without end; the same seed gives the same."""
+def plan(seed: int, lane: str, pace: float = 1) -> Iterator[Planned]:
+    """The faults of a lane, without end, with pauses so many times as long; the same seed gives the same."""
     kinds, pauses, lengths = LANES[lane]
     drawn = random.Random(f"{seed} {lane}")
     while True:
         for kind in drawn.sample(kinds, len(kinds)):
-            yield Planned(round(drawn.uniform(*pauses), 1), kind, round(drawn.uniform(*lengths), 1))
+            yield Planned(round(drawn.uniform(*pauses) * pace, 1), kind, round(drawn.uniform(*lengths), 1))
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,11 @@ class Victim:
 class Disturber:
     """Does what is planned, for as long as it may."""
 
-    def __init__(self, stage: Stage, journal: Journal, seed: int, look: Callable[[str], tuple[int, ...]]):
+    def __init__(self, stage: Stage, journal: Journal, seed: int, pace: float, look: Callable[[str], tuple[int, ...]]):
         self.stage = stage
         self.journal = journal
         self.seed = seed
+        self.pace = pace
         self.look = look
         """See a graph as readers do; its fences."""
         self.stop = threading.Event()
@@ -171,7 +172,7 @@ class Disturber:
 
     def _lane(self, lane: str) -> None:
         drawn = random.Random(f"{self.seed} {lane} victims")
-        for fault in plan(self.seed, lane):
+        for fault in plan(self.seed, lane, self.pace):
             if self.stop.wait(fault.pause):
                 return
             try:
@@ -312,7 +313,8 @@ class Disturber:
         """Who has come to wait for a store that is held for a moment, put to sleep, and the session."""
         with suppress(psycopg.errors.LockNotAvailable), database.transaction():
             database.execute("set local lock_timeout = '1s'")
-            database.execute("lock table store.counts, store.stock in share mode")
+            stores = ", ".join(f"store.{dataset}" for dataset in self.stage.loaded)
+            database.execute(f"lock table {stores} in share mode")
             if waiting := self._await(lambda: self._waiting(database), 3):
                 backend, pid = waiting
                 victim = self._put_to_sleep(self._victim(pid, INVOCATION))

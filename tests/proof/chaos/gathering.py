@@ -4,7 +4,6 @@ import hashlib
 import random
 from typing import Any
 
-import httpx
 import psycopg
 from psycopg.rows import dict_row
 
@@ -42,12 +41,12 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
         seen=callers.seen,
         unexpected=callers.unexpected,
         contracts=set(CONTRACTS),
-        rows_of_a_load=ROWS["counts"],
+        rows_of_a_load=ROWS,
         records=RECORDS,
     )
     with psycopg.connect(stage.dsn, autocommit=True, row_factory=dict_row) as database:
         _engine(history, database)
-        _datasets(history, database)
+        _datasets(history, database, stage.counts)
     with psycopg.connect(stage.outside, autocommit=True) as outside:
         for table in CONTRACTS.values():
             [found] = outside.execute(f"select count(*), count(distinct generation) from {table}").fetchall()
@@ -57,14 +56,14 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
         ).fetchall()
         history.left += [f"{name} at the target" for (name,) in rows if name != "leaseway_fence"]
     history.left += [f"export {key} of the data service" for key in stage.exports.left()]
-    answer = httpx.post(
+    answer = stage.http.post(
         f"{stage.oxigraph}/query",
         content="SELECT DISTINCT ?g WHERE { GRAPH ?g { ?s ?p ?o } }",
         headers={"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"},
     )
     for row in answer.raise_for_status().json()["results"]["bindings"]:
         name = row["g"]["value"]
-        history.graphs[name] = Seen(name, *triples(stage.oxigraph, name))
+        history.graphs[name] = Seen(name, *triples(stage.http, stage.oxigraph, name))
     _files(history, stage, seed)
     return history
 
@@ -91,7 +90,7 @@ def _engine(history: History, database: psycopg.Connection[dict[str, Any]]) -> N
         history.left.append(f"{row['relname']} in staging")
 
 
-def _datasets(history: History, database: psycopg.Connection[dict[str, Any]]) -> None:
+def _datasets(history: History, database: psycopg.Connection[dict[str, Any]], counts: tuple[str, ...]) -> None:
     datasets = database.execute("select id, last_version, current_version from dataset.dataset")
     history.datasets = {row["id"]: row for row in datasets}
     versions = database.execute(
@@ -100,8 +99,9 @@ def _datasets(history: History, database: psycopg.Connection[dict[str, Any]]) ->
     history.versions = [row | {"content": content(row.pop("nt"))[2]} for row in versions.fetchall()]
     loads = database.execute("select job_id::text, rows, inserted, updated, deleted from dataset.load")
     history.loads = {row["job_id"]: row for row in loads}
-    counts = database.execute("select load, count(*) as rows from store.counts group by load")
-    history.counts = {row["load"]: row["rows"] for row in counts}
+    for dataset in counts:
+        rows = database.execute(f"select load, count(*) as rows from store.{dataset} group by load")
+        history.counts |= {(dataset, row["load"]): row["rows"] for row in rows}
     stock = database.execute("select distinct generation from store.stock")
     history.stock = {row["generation"] for row in stock}
     audits = database.execute("select job_id::text, contract, outcome, fence, finished_at from refresh.audit")

@@ -68,8 +68,8 @@ class History:
     versions: list[Row] = field(default_factory=list)
     """``content`` beside the columns: the hash of the stored document's triples."""
     loads: dict[str, Row] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
-    """Number of a load to how many of its rows the store has."""
+    counts: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Dataset and number of a load to how many of its rows the store has."""
     stock: set[int] = field(default_factory=set)
     """The numbers of the loads that the rows of the stock are of."""
     audits: list[Row] = field(default_factory=list)
@@ -222,17 +222,19 @@ def doubled_loads(history: History) -> Iterator[str]:
     for id in history.loads:
         if id not in loads or not loads[id]["finished_at"]:
             yield f"a record of a load that isn't done: {id}"
-    numbers = {
-        asked.number: id for id, asked in history.accepted.items() if (asked.kind, asked.dataset) == ("load", "counts")
+    counted = {
+        (asked.dataset, asked.number): id
+        for id, asked in history.accepted.items()
+        if asked.kind == "load" and asked.dataset != "stock"
     }
-    for number, id in numbers.items():
-        there, wanted = history.counts.get(number, 0), history.rows_of_a_load if id in history.loads else 0
+    for load, id in counted.items():
+        there, wanted = history.counts.get(load, 0), history.rows_of_a_load if id in history.loads else 0
         if there != wanted:
-            yield f"load {number} has {there} rows in the store, not {wanted}: {id}"
+            yield f"load {load} has {there} rows in the store, not {wanted}: {id}"
         if id in history.loads and history.loads[id]["inserted"] != history.rows_of_a_load:
-            yield f"load {number} was written twice: {history.loads[id]}"
-    for number in history.counts.keys() - numbers.keys():
-        yield f"rows of a load that nobody asked for: {number}"
+            yield f"load {load} was written twice: {history.loads[id]}"
+    for load in history.counts.keys() - counted.keys():
+        yield f"rows of a load that nobody asked for: {load}"
     for dataset in {job["subject"]["dataset"] for job in loads.values()}:
         line = sorted(
             (j for j in loads.values() if j["subject"]["dataset"] == dataset), key=lambda j: j["order_number"]
@@ -409,13 +411,12 @@ def _at(event: Row) -> float:
 # ---- gathering
 
 
-def triples(oxigraph: str, graph: str) -> tuple[tuple[int, ...], int, str]:
+def triples(http: httpx.Client, oxigraph: str, graph: str) -> tuple[tuple[int, ...], int, str]:
     """A graph of the triple store: its fences, how many versions one thing has, a hash of everything else."""
-    answer = httpx.post(
+    answer = http.post(
         f"{oxigraph}/query",
         content=f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ GRAPH <{graph}> {{ ?s ?p ?o }} }}",
         headers={"Content-Type": "application/sparql-query", "Accept": "application/n-triples"},
-        timeout=10,
     )
     return content(answer.raise_for_status().text)
 

@@ -7,16 +7,18 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from localstack.deploy import CODE_BUCKET, deploy, function_name, packaged
-from localstack.services import ServiceError
+from localstack.services import Service, ServiceError
 from localstack.stack import STATE, Stack
 from tests.data_service.server import TOKEN, DataService, serving
 
@@ -96,14 +98,12 @@ DATASETS: dict[str, dict[str, Any]] = {
     "readings-c": {"source": "readings", "columns": NUMBERS},
     "readings-d": {"source": "readings", "columns": NUMBERS},
     "stock": {"source": "stock", "columns": NUMBERS, "key": ["id"]},
-    "counts": {
-        "source": "counts",
-        "columns": [{"name": "load", "type": "integer"}, {"name": "row", "type": "integer"}],
-        "key": ["load", "row"],
-    },
 }
-PUBLISHED = ("readings-a", "readings-b", "readings-c", "readings-d", "stock")
-LOADED = ("stock", "counts")
+COUNTS: dict[str, Any] = {
+    "columns": [{"name": "load", "type": "integer"}, {"name": "row", "type": "integer"}],
+    "key": ["load", "row"],
+}
+PUBLISHED = tuple(DATASETS)
 
 
 class DisturbedStack(Stack):
@@ -117,6 +117,11 @@ class DisturbedStack(Stack):
             "LEASEWAY_TRIPLE_STORE_UPDATE_URL": f"{triples}/update",
             "LEASEWAY_TRIPLE_STORE_QUERY_URL": f"{triples}/query",
         }
+
+    def _localstack(self) -> Service:
+        service = super()._localstack()
+        # A request to CloudWatch for each of SQS's own, which nobody looks at.
+        return replace(service, environment={**service.environment, "SQS_DISABLE_CLOUDWATCH_METRICS": "1"})
 
     def functions_environment(self, secrets_of_connections: bool) -> dict[str, str]:
         return super().functions_environment(secrets_of_connections) | {"AWS_ENDPOINT_URL": self.proxies["aws"].url}
@@ -132,8 +137,16 @@ class Stage:
     token: str
     functions: dict[str, str]
     """Name of a deployed function to its role: Worker, APIHandler, Recovery, Cleanup."""
+    counts: tuple[str, ...]
+    """Datasets in which each load has rows of its own."""
     elsewhere: bool = False
     """Whether another data service than the built-in one makes the exports."""
+    http: httpx.Client = field(default_factory=partial(httpx.Client, timeout=20))
+    """Everybody's: each would make a TLS context of its own, which takes longer than the request."""
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        return ("stock", *self.counts)
 
     @property
     def url(self) -> str:
@@ -187,8 +200,8 @@ class Stage:
 
 
 @contextmanager
-def staged(broken: Broken | None = None) -> Iterator[Stage]:
-    """A stack of this run's own, gone at the end; with a product that is broken on purpose."""
+def staged(counts: int, broken: Broken | None = None) -> Iterator[Stage]:
+    """A stack of this run's own, gone at the end, with so many datasets that count loads; or with a broken product."""
     home = STATE / "test"
     home.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=home))
@@ -212,7 +225,9 @@ def staged(broken: Broken | None = None) -> Iterator[Stage]:
                 if broken:
                     twin = broken_package(packaged(), folder / "package", broken)
                     patch.setattr("localstack.deploy.packaged", lambda: twin)
-                yield _furnished(stack, proxies, exports, patch, broken)
+                stage = _furnished(stack, proxies, exports, counts, patch, broken)
+                with stage.http:
+                    yield stage
             finally:
                 for process in [process for service in stack.services for process in service.processes()]:
                     process.kill()  # nothing of it is needed any more
@@ -227,6 +242,7 @@ def _furnished(
     stack: DisturbedStack,
     proxies: dict[str, Proxy],
     exports: DataService,
+    counts: int,
     patch: pytest.MonkeyPatch,
     broken: Broken | None,
 ) -> Stage:
@@ -255,11 +271,12 @@ def _furnished(
     for name, value in stack.environment().items():
         patch.setenv(name, value)
     settings.cache_clear()
+    names = ("counts", *(f"counts{n}" for n in range(2, counts + 1)))
     try:
-        token = _register(dsn)
+        token = _register(dsn, names)
     finally:
         settings.cache_clear()
-    stage = Stage(stack, proxies, exports, token, functions)
+    stage = Stage(stack, proxies, exports, token, functions, names)
     stage._configure("Worker", Timeout=INVOCATION)
     client = stack.client("lambda")
     [mapping] = client.list_event_source_mappings(FunctionName=stage.function("Worker"))["EventSourceMappings"]
@@ -267,7 +284,7 @@ def _furnished(
     return stage
 
 
-def _register(dsn: str) -> str:
+def _register(dsn: str, counts: tuple[str, ...]) -> str:
     """Connections, sources, datasets and the manifest; an operator's token."""
     from chalicelib.datasets import registry
     from chalicelib.datasets.definition import Definition
@@ -280,9 +297,9 @@ def _register(dsn: str) -> str:
     registry.add_connection(db, "readings", "LEASEWAY_SECRET_READINGS", max_jobs=3)
     registry.add_connection(db, "mart", "LEASEWAY_SECRET_MART")
     registry.register_source(db, "readings", "readings", relation="feed.readings", query=None)
-    for dataset in LOADED:
+    for dataset in ("stock", *counts):
         registry.register_store(db, dataset, dataset)
-    for dataset, changes in DATASETS.items():
+    for dataset, changes in (DATASETS | {name: COUNTS | {"source": name} for name in counts}).items():
         with db.transaction() as tx:
             registry.put_definition(tx, dataset, Definition.parse(ABOUT | changes))
     contracts = [
