@@ -73,7 +73,7 @@ class Store:
             opened = self._client().create_multipart_upload(
                 Bucket=self.bucket, Key=key, ContentType=content_type, ChecksumAlgorithm="SHA256"
             )
-        return Upload(self, key, opened["UploadId"], waiting)
+            return Upload(self, key, opened["UploadId"], waiting)
 
     def resume_upload(
         self, key: str, upload_id: str, parts: Sequence[Part], waiting: Callable[[], None] = lambda: None
@@ -86,11 +86,11 @@ class Store:
         try:
             with _reaching():
                 head = self._client().head_object(Bucket=self.bucket, Key=key, ChecksumMode="ENABLED")
+                return Found(head["ContentLength"], head["ETag"], head.get("ChecksumSHA256"))
         except StorageRefused as refused:
             if refused.details.get("status") == 404:
                 return None
             raise
-        return Found(head["ContentLength"], head["ETag"], head.get("ChecksumSHA256"))
 
     def delete(self, key: str) -> None:
         """Delete an object; one that isn't there is fine."""
@@ -257,7 +257,7 @@ class Upload:
                 Body=body,
                 ChecksumSHA256=checksum,
             )
-        return Part(part["ETag"], checksum, len(body))
+            return Part(part["ETag"], checksum, len(body))
 
     def _await[T](self, asked: "Future[T]", waiting: Callable[[], None] | None = None) -> T:
         """The store's answer."""
@@ -289,7 +289,11 @@ class Upload:
             if refused.details.get("status") != 404 or found is None:
                 raise
             etag = found.etag
-        return etag, self._check(etag)
+        checked = self._check(etag)
+        # The SDK opens a second one where the first answer was lost. At worst the bucket's rule ends that.
+        with suppress(StorageAway, StorageRefused):
+            self._store.abort_uploads(self.key)
+        return etag, checked
 
     def _check(self, etag: str) -> bool:
         """Ask the store what it holds: its size, its ETag, and its checksum over the parts' checksums.
@@ -388,6 +392,7 @@ PASSING = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")
 def _reaching() -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
     from botocore.exceptions import ConnectionError as NoConnection
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -397,6 +402,8 @@ def _reaching() -> Iterator[None]:
             raise StorageAway(status) from None
         raise StorageRefused(status) from None
     except (HTTPClientError, NoConnection, IncompleteReadError):
+        raise StorageAway from None
+    except (ResponseParserError, KeyError, RecursionError):  # a proxy's page, an ETag left out, a redirect to itself
         raise StorageAway from None
     except BotoCoreError as error:  # no credentials, no region
         raise StorageRefused from error

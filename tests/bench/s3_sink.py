@@ -52,6 +52,9 @@ class Sink(BaseHTTPRequestHandler):
         uploads[query["uploadId"][0]][int(query["partNumber"][0])] = length, digest.digest()
         return self._answer("", ETag=f'"{digest.hexdigest()[:32]}"')
 
+    def do_GET(self) -> None:
+        self._answer("<ListMultipartUploadsResult></ListMultipartUploadsResult>")
+
     def do_HEAD(self) -> None:
         size, etag, checksum = objects[self._asked()[0]]
         self.send_response(200)

@@ -39,6 +39,8 @@ if storage == "s3":
         def create_multipart_upload(self, **_): return {"UploadId": "u"}
         def upload_part(self, **_): return {"ETag": "e"}
         def complete_multipart_upload(self, **_): return {"ETag": "e"}
+        def get_paginator(self, _): return self
+        def paginate(self, **_): return []
 
 
     store = Store("files", Forgetful)

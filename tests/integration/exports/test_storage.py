@@ -172,6 +172,26 @@ def test_a_completion_whose_answer_was_lost_is_looked_up(store, s3, monkeypatch)
     assert upload.complete().etag == s3.head_object(Bucket=BUCKET, Key="k")["ETag"]
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_upload_that_was_opened_twice_leaves_nothing_open(store, s3, monkeypatch, listed):
+    opened = store._client().create_multipart_upload
+
+    def twice(**arguments):  # botocore asks again when the first answer never came
+        opened(**arguments)
+        return opened(**arguments)
+
+    def away(key):
+        raise StorageAway
+
+    monkeypatch.setattr(store._client(), "create_multipart_upload", twice)
+    upload = store.open_upload("k", "text/csv")
+    if not listed:
+        monkeypatch.setattr(store, "abort_uploads", away)
+
+    assert upload.complete().bytes == 0
+    assert everything(s3) == (["k"], [] if listed else ["k"])  # the file is whole in any case
+
+
 def test_removing_is_idempotent_and_touches_no_neighbour(store, s3):
     for key in ("k", "k2"):
         upload = store.open_upload(key, "text/csv")
@@ -320,6 +340,34 @@ def test_what_passes_of_a_stores_refusals_is_an_outage(account, impatient, answe
 
     with pytest.raises(raised):
         Store(BUCKET, lambda: impatient(answering(head + body))).open_upload("k", "text/csv")
+
+
+def replying(status, body, *headers):
+    head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers])
+    return f"{head}\r\n\r\n{body}".encode()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        replying("200 OK", "<!doctype html><p>Please log in"),
+        replying("200 OK", "<InitiateMultipartUploadResult></InitiateMultipartUploadResult>"),
+        replying("307 Temporary Redirect", "", "Location: /files"),
+    ],
+    ids=["a page", "no id", "a redirect to itself"],
+)
+def test_an_answer_that_is_not_s3s_is_an_outage(account, impatient, answering, reply):
+    with pytest.raises(StorageAway):
+        Store(BUCKET, lambda: impatient(answering(reply))).open_upload("k", "text/csv")
+
+
+def test_a_part_without_an_etag_is_an_outage(store, monkeypatch):
+    upload = store.open_upload("k", "text/csv")
+    monkeypatch.setattr(store._client(), "upload_part", lambda **_: {})
+    upload.write(b"x")
+
+    with pytest.raises(StorageAway):
+        upload.complete()
 
 
 def test_nobody_at_the_port_is_away(account, impatient):
