@@ -101,15 +101,15 @@ def _csv(columns: Sequence[Column], records: str) -> str:
 
 def _json(columns: Sequence[Column], records: str) -> str:
     values = ", ".join(f"{column.json} as {quoted(column.name)}" for column in columns)
-    return f"select pg_catalog.row_to_json(object.*) from (select {values} from {records}) as object"
+    return f"select {_object('object', columns)} from (select {values} from {records}) as object"
 
 
-def _jsonl(columns: Sequence[Column], records: str) -> str:
-    """As JSON; a line break in a json value can only stand between its parts, and would make two lines of one."""
-    line = "pg_catalog.row_to_json(object.*)"
+def _object(row: str, columns: Sequence[Column]) -> str:
+    """A row as a JSON object on one line; a line break in a json value can only stand between its parts."""
+    written = f"pg_catalog.row_to_json({row}.*)"
     if any(column.type.startswith("json") for column in columns):
-        line = f"pg_catalog.translate({line}::pg_catalog.text, e'\\n\\r', '  ')"
-    return _json(columns, records).replace("pg_catalog.row_to_json(object.*)", line, 1)
+        return f"pg_catalog.translate({written}::pg_catalog.text, e'\\n\\r', '  ')"
+    return written
 
 
 # Safe in XML 1.0 by the fourth edition too, which expat goes by.
@@ -140,8 +140,8 @@ def _xml(columns: Sequence[Column], records: str) -> str:
     return f"select pg_catalog.concat('<record>', {', '.join(groups)}, '</record>') from {records}"
 
 
-# A row as it is, without escaping or quoting: CSV of one column whose quote and delimiter don't occur in it. Where \x01
-# does occur (or a line break in a json value), the server doubles it and wraps the row in it; ``_bare`` undoes that.
+# A row as it is, without escaping or quoting: CSV of one column whose quote and delimiter don't occur in it: never in
+# JSON. Where \x01 does occur in XML, the server doubles it and wraps the row in it; ``_bare`` undoes that.
 RAW = "format csv, quote e'\\x01', delimiter e'\\x02', encoding 'UTF8'"
 QUOTE = b"\x01"
 NOT_IN_XML = bytes(set(range(0x20)) - set(b"\t\n\r"))
@@ -150,11 +150,6 @@ NONCHARACTERS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")  # U+FFFE and U+FFFF
 
 def _as_it_is(rows: bytes) -> tuple[bytes, int]:
     return rows, 0
-
-
-def _clean_json(rows: bytes) -> tuple[bytes, int]:
-    # JSON's own escapes leave no control character in a row.
-    return rows.replace(QUOTE, b""), 0
 
 
 def _clean_xml(rows: bytes) -> tuple[bytes, int]:
@@ -190,7 +185,7 @@ def _names(columns: Sequence[Column], delimiter: str = ",", line_end: bytes = b"
 CSV = Format("csv", "csv", "text/csv", _names, b"", b"", _csv, "format csv, encoding 'UTF8'", _as_it_is)
 CSV_WITH_BOM = replace(CSV, header=lambda columns: BOM_UTF8 + _names(columns))
 """For spreadsheets that guess another encoding else."""
-JSON = Format("json", "json", "application/json", _text("["), b",", b"]\n", _json, RAW, _clean_json)
+JSON = Format("json", "json", "application/json", _text("["), b",", b"]\n", _json, RAW, _as_it_is)
 XML = Format(
     "xml",
     "xml",
@@ -204,7 +199,7 @@ XML = Format(
 )
 
 
-JSON_LINES = Format("jsonl", "jsonl", "application/jsonl", _text(""), b"", b"", _jsonl, RAW, _clean_json)
+JSON_LINES = Format("jsonl", "jsonl", "application/jsonl", _text(""), b"", b"", _json, RAW, _as_it_is)
 
 # What a spreadsheet would take for a formula, unless it is a number: -5 is one, -5+A1 isn't.
 FORMULA = r"{0} operator(pg_catalog.~) e'^[-=+@\\t\\r\\n]' and {0} operator(pg_catalog.!~) '^[-+]?[0-9]+([.,][0-9]+)?$'"
@@ -262,10 +257,11 @@ def geojson(geometry: str | None = None, longitude: str | None = None, latitude:
         return f"{point} operator(pg_catalog.||) ']}}'"
 
     def query(columns: Sequence[Column], records: str) -> str:
-        values = ", ".join(f"{column.json} as {quoted(column.name)}" for column in columns if column.name != geometry)
+        properties = [column for column in columns if column.name != geometry]
+        values = ", ".join(f"{column.json} as {quoted(column.name)}" for column in properties)
         return (
             f"""select pg_catalog.concat('{{"type":"Feature","geometry":', coalesce({place(columns)}, 'null'),"""
-            f""" ',"properties":', pg_catalog.row_to_json(properties.*), '}}')"""
+            f""" ',"properties":', {_object("properties", properties)}, '}}')"""
             f" from {records} cross join lateral (select {values}) as properties"
         )
 
@@ -278,7 +274,7 @@ def geojson(geometry: str | None = None, longitude: str | None = None, latitude:
         b"]}\n",
         query,
         RAW,
-        _clean_json,
+        _as_it_is,
     )
 
 

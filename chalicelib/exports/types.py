@@ -37,15 +37,14 @@ JSON = r"""case when pg_catalog.pg_typeof({0}) operator(pg_catalog.<>) 'pg_catal
 
 # A shape as RFC 7946 has it, in every format: degrees east and north of WGS 84, rings counterclockwise, no measures. An
 # unknown SRID is the declared one; what the RFC has no shape for, or lies beyond the earth, is no number (22P02).
-# What a collection holds is only known once it is written as GeoJSON, whichever format is asked for.
+# WKT has a word for everything that the RFC lacks. Of GeoJSON PostGIS makes a polygon of a triangle in a collection and
+# writes NaN, and none but JSON's own reader would notice: so the same is asked, whichever format is asked for.
 SHAPE = """(select case
-    when {{s}}geometrytype(g) operator(pg_catalog.=) any (array['POLYGON', 'MULTIPOLYGON']) and {within} then {turned}
-    when {{s}}geometrytype(g) operator(pg_catalog.=)
-         any (array['POINT', 'LINESTRING', 'MULTIPOINT', 'MULTILINESTRING']) and {within} then {written}
-    when {{s}}geometrytype(g) operator(pg_catalog.=) 'GEOMETRYCOLLECTION' and {within}
-         and {{s}}st_asgeojson(g, 0) is not null then {written}
-    when g is not null
-    then ({{s}}geometrytype(g) operator(pg_catalog.||) ' is no place')::int::pg_catalog.text end
+    when g is null then null
+    when not ({within} and {{s}}st_astext(g, 0) operator(pg_catalog.~) '{shapes}')
+    then ({{s}}geometrytype(g) operator(pg_catalog.||) ' is no place')::int::pg_catalog.text
+    when {{s}}geometrytype(g) operator(pg_catalog.=) any (array['POLYGON', 'MULTIPOLYGON']) then {turned}
+    else {written} end
   from (select case when {{s}}st_zmflag(t) operator(pg_catalog.=) 3 then {{s}}st_force3dz(t)
                     when {{s}}st_zmflag(t) operator(pg_catalog.=) 1 then {{s}}st_force2d(t) else t end as g
   from (select {{s}}st_transform(
@@ -54,6 +53,8 @@ SHAPE = """(select case
                         else ('SRID ' operator(pg_catalog.||) {{s}}st_srid(o)::pg_catalog.text)
                              ::int::pg_catalog.text::{{s}}geometry end, 4326) as t
   from (select {{0}}::{{s}}geometry as o offset 0) as original offset 0) as measured offset 0) as shape)"""
+SHAPES = "^(?:GEOMETRYCOLLECTION)?(?:[-+.0-9e(), Z]|(?:MULTI)?(?:POINT|LINESTRING|POLYGON)| EMPTY)*$"
+"""Of a collection shapes and no other collection; EMPTY stands for a shape, not for a position among others."""
 WITHIN = """({s}st_isempty(g)
           or {s}st_xmin(g) operator(pg_catalog.>=) -180 and {s}st_xmax(g) operator(pg_catalog.<=) 180
          and {s}st_ymin(g) operator(pg_catalog.>=) -90 and {s}st_ymax(g) operator(pg_catalog.<=) 90)"""
@@ -62,7 +63,7 @@ WITHIN = """({s}st_isempty(g)
 def _shape(written: str) -> str:
     # PostGIS would turn round the lines, too, if it were asked for more than polygons.
     turned = written.replace("(g,", "({s}st_forcepolygonccw(g),")
-    return SHAPE.format(written=written, turned=turned, within=WITHIN)
+    return SHAPE.format(written=written, turned=turned, within=WITHIN, shapes=SHAPES)
 
 
 WKT = _shape("{s}st_astext(g, 9)")  # a tenth of a millimetre

@@ -22,15 +22,18 @@ def columns_of(**types):
     return [Column(name, type_, name) for name, type_ in types.items()]
 
 
-def test_a_json_value_that_was_written_over_several_lines_is_one_line(source, tmp_path):
-    source.run(r"""create table open.t as select '{"a":' || e'\r\n' || ' "b\nc"}' as text, null::json as j""")
-    source.run("update open.t set j = text::json")
+def test_a_record_is_one_line_of_json_however_its_json_values_were_written(source, tmp_path):
+    source.run("create table open.t (j json, a json[])")
+    written = '{"a":\r\n "b\\nc",\n\n"d": [\r1]}'
+    source.run("insert into open.t values (%s, array[%s, null]::json[])", written, written)
 
-    relation = Relation(source.dsn, "open.t", None, columns_of(j="json"))
-    _, contents = files_of(relation, tmp_path, specs=[LINES])
+    relation = Relation(source.dsn, "open.t", None, columns_of(j="json", a="json[]"))
+    _, contents = files_of(relation, tmp_path, specs=[FileSpec(JSON), LINES, FEATURES])
 
-    assert (contents["jsonl"].count(b"\n"), contents["jsonl"].count(b"\r")) == (1, 0)
-    assert read_jsonl(contents["jsonl"]) == [{"j": {"a": "b\nc"}}]
+    expected = {"a": "b\nc", "d": ["1"]}
+    for name, read, lines in (("json", read_json, 2), ("jsonl", read_jsonl, 1), ("geojson", read_geojson, 2)):
+        assert (contents[name].count(b"\n"), contents[name].count(b"\r")) == (lines, 0), name
+        assert read(contents[name]) == [{"j": expected, "a": [expected, None]}], name
 
 
 def test_OD_74_a_column_that_is_null_in_all_records_stands_in_every_file_in_its_place(source, tmp_path):
