@@ -100,6 +100,10 @@ FAILURES: dict[str, Code] = {
         "The source outlasts an invocation and is too large to be copied, by its records, bytes or the time of one.",
         "Raise LEASEWAY_COPY_RECORDS, LEASEWAY_COPY_BYTES or the worker's time-out, then requeue it; or publish less.",
     ),
+    "record_too_large": Code(
+        "A record is larger in a file than a worker can hold.",
+        "The details name its bytes and the maximum: publish less of it, or a link to what its largest value holds.",
+    ),
     "staging_mismatch": Code(
         "The copy of the source that the files are made from isn't what it was.", "It is copied and exported anew."
     ),

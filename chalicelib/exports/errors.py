@@ -146,6 +146,10 @@ def of_psycopg(
     # A query with a parameter ($1) that nobody gives. A pool says 08P01 of its own troubles, and ends the connection.
     if sqlstate == "08P01" and error.diag.severity_nonlocalized == "ERROR":
         code = "source_changed"
+    # What a function would need more than a gigabyte for (a regular expression: four bytes a character) has no SQLSTATE
+    # of its own; the text of an internal error is never translated.
+    if sqlstate == "XX000" and "invalid memory alloc request size" in str(error):
+        code = "source_bad_record"
     named = {} if privilege is None else {"privilege": privilege}
     return SourceError(code, sqlstate, relation=relation, **named)
 

@@ -33,6 +33,9 @@ ROW = 256
 """What a row counts for beside its bytes. Narrow ones would be so many in a batch that the garbage collector, which
 goes through all of them again and again, takes more than the rest: 3,000,000 take 2.5 s of CPU then, and 1.1 s so."""
 
+LARGEST = 128 * 1024 * 1024
+"""Bytes that a record may have in a file: it is held several times over, and who is killed for it tells nobody why."""
+
 QUIET = 1.0
 """Seconds without a row (the server is sorting, or waits for a lock) after which the caller's beat is called."""
 
@@ -550,7 +553,10 @@ class Source:
 
     def _copy(self, statement: str) -> Iterator[list[memoryview]]:
         with self._blaming():
-            yield from rows_of(self.connection, statement)
+            for batch in rows_of(self.connection, statement):
+                if batch and (size := len(batch[-1])) > LARGEST:  # a large row ends its batch
+                    raise SourceError("record_too_large", relation=self.name, bytes=size, maximum=LARGEST)
+                yield batch
             # A query may set them itself, from one record to the next: then nobody knows what was written how.
             if self.connection.execute(STILL_FIXED).fetchone() != (True,):
                 raise SourceError("source_changed", "55P02", relation=self.name)

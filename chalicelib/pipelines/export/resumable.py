@@ -264,7 +264,7 @@ class Resumable:
                         raise Stale
                 yield copy
         except SourceError as error:
-            if error.code in PASSING:
+            if error.code in PASSING or error.code == "record_too_large":  # XML's escapes may make it so
                 raise
             raise Stale from error
 

@@ -13,7 +13,7 @@ from chalicelib import codes
 from chalicelib.exports import Column, Relation, SourceError
 from chalicelib.exports.errors import CODES
 
-from .test_records import files_of, quiet
+from .test_records import ALL, files_of, quiet
 
 A = [Column("a", "integer", "a")]
 ABC = [*A, Column("b", "text", "b"), Column("c", "decimal", "c")]
@@ -351,3 +351,18 @@ def test_a_raised_exception_of_the_sources_own_is_a_bad_record(source, tmp_path)
 
     assert error.code == "source_bad_record"
     assert error.details == {"sqlstate": "P0001", "relation": "query", "record": 4, "column": "a"}
+
+
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.format.name)
+def test_a_record_that_a_worker_could_not_hold_is_named_by_its_size(source, tmp_path, monkeypatch, spec):
+    monkeypatch.setattr("chalicelib.exports.relation.LARGEST", 300_000)
+    filled = "repeat('x', 200000 * g) as b"
+    source.run(f"create table open.t as select g as a, {filled}, 0.5 as c from generate_series(1, 2) g")
+
+    with pytest.raises(SourceError) as raised:
+        files_of(Relation(source.dsn, "open.t", None, ABC), tmp_path, specs=[spec])
+
+    size = raised.value.details.pop("bytes")
+    assert raised.value.code == "record_too_large"
+    assert raised.value.details == {"relation": "open.t", "maximum": 300_000}
+    assert 400_000 < size < 400_200

@@ -329,6 +329,18 @@ def test_OD_66_a_copy_has_limits_of_its_own_and_the_failure_names_them(office, s
         assert staging_tables(office) == []
 
 
+def test_a_record_that_only_its_escapes_make_too_large_is_no_copy_that_changed(
+    office, s3, outlasting, trees, monkeypatch
+):
+    monkeypatch.setattr(relation, "LARGEST", 300_000)
+    trees.execute("update src.trees set name = repeat('&', 100_000) where id = 7")  # &amp; in XML
+
+    failure = run(office, begin(office))
+
+    assert (failure.code, failure.attempts) == ("record_too_large", 1)
+    assert failure.details["bytes"] > 500_000
+
+
 def test_what_three_invocations_bring_no_further_is_too_large(office, s3, outlasting, monkeypatch):
     monkeypatch.setattr(resumable, "copy_records", lambda *_, alive, **__: [alive(n) for n in range(100)])
 

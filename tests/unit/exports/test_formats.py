@@ -139,3 +139,10 @@ def test_a_query_with_a_parameter_is_at_fault_and_a_pool_that_hangs_up_is_away(s
     error = type("Said", (psycopg.errors.ProtocolViolation,), {"diag": SimpleNamespace(severity_nonlocalized=severity)})
 
     assert of_psycopg(error(), "query").code == code
+
+
+def test_what_the_server_has_not_the_memory_to_write_is_a_bad_record_and_waited_for_by_nobody():
+    said = "invalid memory alloc request size 2000000016"
+
+    assert of_psycopg(psycopg.errors.InternalError_(said), "t").code == "source_bad_record"
+    assert of_psycopg(psycopg.errors.InternalError_("cache lookup failed for type 1"), "t").code == "source_conflict"
