@@ -1,7 +1,7 @@
 """PostgreSQL: one connection a process, statements kept in ``.sql`` files, migrations.
 
 Nothing here keeps session state (no LISTEN, SET, advisory session lock or server-side prepared statement), so it works
-behind RDS Proxy and PgBouncer in transaction mode (docs/invariants.md, 12). Time-outs are set on the roles.
+behind RDS Proxy and PgBouncer in transaction mode (docs/invariants.md, 12). Time-outs are set on the functions' role.
 """
 
 import select
@@ -12,7 +12,7 @@ from importlib import import_module, resources
 from typing import Any, Protocol
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from psycopg.rows import dict_row
 
 from chalicelib.settings import Settings
@@ -231,3 +231,34 @@ def migrate(dsn: str, public_url: str, *, deployed: bool = False) -> list[str]:
             connection.execute("insert into public.leaseway_migration (name) values (%s)", [name])
             applied.append(name)
     return applied
+
+
+STANDING = """
+select current_database(), array(select unnest(setconfig)
+                                   from pg_db_role_setting
+                                  where setrole = 'leaseway_app'::regrole
+                                    and setdatabase = (select oid from pg_database where datname = current_database()))
+"""
+
+
+def set_time_outs(dsn: str, settings: Settings) -> list[str]:
+    """Set the time-outs of the settings on the functions' role; the statements that this login may not run, if any.
+
+    They are for this database alone, for roles are the whole server's. Sessions that are open keep what they have.
+    """
+    wanted = {
+        "statement_timeout": f"{settings.statement_timeout:g}s",
+        "lock_timeout": f"{settings.lock_timeout:g}s",
+        "idle_in_transaction_session_timeout": f"{settings.idle_in_transaction:g}s",
+    }
+    with _away(), psycopg.connect(dsn, prepare_threshold=None, connect_timeout=CONNECT_TIMEOUT) as connection:
+        connection.execute("select pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+        [(name, standing)] = connection.execute(STANDING)
+        alter = sql.SQL("alter role leaseway_app in database {} set ").format(sql.Identifier(name)).as_string()
+        statements = [f"{alter}{key} = '{to}';" for key, to in wanted.items() if f"{key}={to}" not in standing]
+        try:
+            for statement in statements:
+                connection.execute(statement)
+        except psycopg.errors.InsufficientPrivilege:
+            return statements
+    return []

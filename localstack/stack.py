@@ -225,9 +225,11 @@ class Stack:
         }
 
     def _migrate(self) -> None:
-        from chalicelib.db import migrate
+        from chalicelib.db import migrate, set_time_outs
+        from chalicelib.settings import load
 
         migrate(self._dsn, self.public_url, deployed=True)  # nothing runs while the app is deployed
+        set_time_outs(self._dsn, load())
         if self.postgresql:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 connection.execute(

@@ -14,26 +14,31 @@ LOGGED = (
     " log_error_verbosity = terse, in postgresql.conf or the server's parameter group."
 )
 
+TIME_OUTS = "! This login may not set the time-outs of the functions' role, leaseway_app. Have somebody run who may:"
+
 
 @click.command()
 @click.option("--deployed", is_flag=True, help="The new code runs everywhere: take away what only the old one needed.")
 def migrate(deployed: bool) -> None:
-    """Bring the database's schema up to date; a second run changes nothing.
+    """Bring the database's schema and the functions' time-outs up to date; a second run changes nothing.
 
     Before a deployment run it as it is, after it with --deployed: old code and new code both run on what is between.
     The database is DATABASE_URL's, else the local stack's. PUBLIC_URL is stored the first time and another one is
-    refused, for it is the base of every address given out.
+    refused, for it is the base of every address given out. LEASEWAY_STATEMENT_TIMEOUT, _LOCK_TIMEOUT and
+    _IDLE_IN_TRANSACTION stand on the functions' role: after a change of them, run it again.
 
     Examples:
       leaseway migrate
       DATABASE_URL=postgresql://… PUBLIC_URL=https://data.example.org leaseway migrate
     """
     from chalicelib.db import migrate as apply
-    from chalicelib.db import statements
+    from chalicelib.db import set_time_outs, statements
 
     settings, database = administer()
     applied = apply(settings.dsn, settings.public_url, deployed=deployed)
     click.echo("\n".join(f"applied {name}" for name in applied) or "The schema is up to date.")
+    if refused := set_time_outs(settings.dsn, settings):
+        click.echo("\n  ".join([TIME_OUTS, *refused]), err=True)
     if not database.one(statements("chalicelib.cli").find_terse_log):
         click.echo(LOGGED, err=True)
 

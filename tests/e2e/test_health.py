@@ -17,6 +17,16 @@ SECONDS = 150
 """A tick comes each minute."""
 
 
+def test_the_functions_login_has_the_time_outs_of_the_settings(
+    run: Run, stack: Stack, environment: dict[str, str]
+) -> None:
+    run("up")
+    with psycopg.connect(stack.functions_environment(False)["DATABASE_URL"]) as login:
+        stands = login.execute("show idle_in_transaction_session_timeout").fetchone()
+
+    assert stands == (f"{environment['LEASEWAY_IDLE_IN_TRANSACTION']}s",)
+
+
 def test_health_is_503_while_the_recovery_rule_is_disabled_and_a_tick_mends_it(
     run: Run, stack: Stack, http: httpx.Client
 ) -> None:

@@ -3,8 +3,10 @@
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from chalicelib import settings
+from chalicelib.db import set_time_outs
 from chalicelib.security import Role, Unauthorized, authenticate
 from tests.conftest import PUBLIC_URL
 
@@ -57,6 +59,39 @@ def test_a_second_migration_changes_nothing_and_another_address_is_refused(run, 
     monkeypatch.setenv("PUBLIC_URL", "https://elsewhere.example.org")
     settings.settings.cache_clear()
     assert PUBLIC_URL in run("migrate", code=1)
+
+
+TIME_OUTS = """
+select setconfig from pg_db_role_setting
+ where setrole = 'leaseway_app'::regrole
+   and setdatabase = (select oid from pg_database where datname = current_database())
+"""
+
+
+def test_the_functions_role_has_the_time_outs_of_the_settings(run, admin_database_dsn, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", admin_database_dsn)
+    monkeypatch.setenv("PUBLIC_URL", PUBLIC_URL)
+    for name, value, idle in ((None, "", "30s"), ("LEASEWAY_IDLE_IN_TRANSACTION", "20.5", "20.5s")):
+        if name:
+            monkeypatch.setenv(name, value)
+        settings.settings.cache_clear()
+        run("migrate")
+        with psycopg.connect(admin_database_dsn) as admin:
+            assert admin.execute(TIME_OUTS).fetchone() == (
+                ["statement_timeout=25s", "lock_timeout=25s", f"idle_in_transaction_session_timeout={idle}"],
+            )
+
+    plain = make_conninfo(admin_database_dsn, options="-c role=pg_monitor")  # may change no role
+    assert set_time_outs(plain, settings.settings()) == []  # they stand already
+    monkeypatch.setenv("LEASEWAY_LOCK_TIMEOUT", "7")
+    settings.settings.cache_clear()
+    [told] = set_time_outs(plain, settings.settings())
+    assert told.endswith(" set lock_timeout = '7s';")
+    monkeypatch.setattr("chalicelib.db.set_time_outs", lambda *_: [told])
+    assert told in run("migrate")
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute(told)  # as it is told
+        assert "lock_timeout=7s" in admin.execute(TIME_OUTS).fetchone()[0]
 
 
 @pytest.mark.parametrize(

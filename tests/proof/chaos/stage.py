@@ -51,12 +51,6 @@ SETTINGS = {
 FOREIGN = ("LEASEWAY_URL", "LEASEWAY_TOKEN", "LEASEWAY_STACK", "DATABASE_URL", "LOCALSTACK_ENDPOINT", "PUBLIC_URL")
 ROLES = ("Worker", "APIHandler", "Recovery", "Cleanup")
 
-TIME_OUTS = f"""
-alter role leaseway_app set statement_timeout = '5s';
-alter role leaseway_app set lock_timeout = '5s';
-alter role leaseway_app set idle_in_transaction_session_timeout = '{IDLE}s';
-"""
-
 RECORDS = 200
 OUTSIDE = f"""
 create schema feed;
@@ -257,7 +251,6 @@ def _furnished(
         package_made.result()
     dsn = stack.environment()["DATABASE_URL"]
     with psycopg.connect(dsn, autocommit=True) as admin:
-        admin.execute(TIME_OUTS)
         if broken and broken.function:
             admin.execute(broken_function(broken))
         admin.execute("create database outside")
