@@ -1,7 +1,10 @@
 """Runs two or three acts through every order of their statements and COMMITs, on connections of their own.
 
 Each statement runs in an open transaction: its end and its COMMIT are two yield points. The orders are found by
-running: a run follows a prefix of choices and notes which others there were; those are the prefixes of later runs.
+running: where two steps of an order have to do with each other and could have come the other way round, that way is
+run, too. Of orders that differ only in steps that have nothing to do with each other one is run, for they end alike:
+dynamic partial-order reduction with source sets and sleep sets (Abdulla, Aronis, Jonsson and Sagonas, Optimal dynamic
+partial order reduction, POPL 2014). Which steps those are nobody writes down: the server's locks tell.
 """
 
 import random
@@ -16,13 +19,24 @@ import psycopg
 
 from chalicelib.db import Database, Row, Transaction
 from tests.proof.watch import Violation, require
-from tests.proof.world import name_of
+from tests.proof.world import World, name_of
 
-READS = {"read_clock", "list_pauses", "list_overdue_jobs", "find_job", "find_active_job", "read_back", "find_failure"}
-"""They lock nothing and write nothing, so that their end is the only point."""
+LOOK = """
+select (select max(state_change)::text
+          from pg_stat_activity
+         where datname = current_database()
+           and backend_type = 'client backend'
+           and pid <> all (%(pids)s)
+           and pid <> pg_backend_pid()) as others
+     , (select coalesce(json_agg(held), '[]')
+          from (select pid, virtualtransaction, locktype, relation, relkind, page, tuple, transactionid, mode, granted
+                  from pg_locks left join pg_class on pg_class.oid = relation
+                 where pid = any (%(pids)s)) as held) as locks
+"""
+"""What each actor's transaction has locked, and when any other session was last used."""
 
-UNWATCHED = {"read_clock", "list_pauses", "finish_run"}
-"""Nothing of what runs beside them is read or written by them: no point at all."""
+ROWS = {"RowShareLock", "RowExclusiveLock"}
+"""Modes of a relation whose rows are locked or written."""
 
 PATIENCE = 20.0
 
@@ -34,46 +48,47 @@ class Stopped(BaseException):
 class Yielding(Database):
     """A connection whose statements each run in a transaction of their own, which is committed when it is its turn."""
 
-    def __init__(self, dsn: str, point: Callable[[str], None]):
-        super().__init__(dsn)
-        self.point = point
+    actor: "Actor"
 
     @property
     def pid(self) -> int:
         return self._open().info.backend_pid
 
     def run(self, sql: str, /, **params: object) -> list[Row]:
-        name = name_of(sql)
-        if name in UNWATCHED:
-            return super().run(sql, **params)
-        with super().transaction() as tx:
-            rows = tx.run(sql, **params)
-            if name not in READS:
-                self.point(name)
-        self.point(f"COMMIT of {name}" if name not in READS else name)
-        return rows
+        with self.transaction(f"COMMIT of {name_of(sql)}") as tx:
+            return tx.run(sql, **params)
 
     def one(self, sql: str, /, **params: object) -> Row | None:
         rows = self.run(sql, **params)
         return rows[0] if rows else None
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, end: str = "COMMIT") -> Iterator[Transaction]:
         with super().transaction() as tx:
-            yield YieldingTransaction(tx.connection, self.point)
-        self.point("COMMIT")
+            yielding = YieldingTransaction(tx.connection, self.actor)
+            yield yielding
+            self.actor.unseen |= not yielding.seen  # a COPY
+        # Where nothing was written or locked, this end ends nothing.
+        if self.actor.wrote or self.actor.unseen:
+            self.actor.point(end)
 
 
 class YieldingTransaction(Transaction):
     """The statements of a longer transaction: each end is a point."""
 
-    def __init__(self, connection: "psycopg.Connection[Row]", point: Callable[[str], None]):
+    def __init__(self, connection: "psycopg.Connection[Row]", actor: "Actor"):
         super().__init__(connection)
-        self.point = point
+        self.actor = actor
+        self.seen = False
 
     def run(self, sql: str, /, **params: object) -> list[Row]:
-        rows = super().run(sql, **params)
-        self.point(name_of(sql))
+        try:
+            rows = super().run(sql, **params)
+        except Exception:
+            self.actor.unseen = True  # its locks are gone already
+            raise
+        self.seen = True
+        self.actor.point(name_of(sql))
         return rows
 
 
@@ -83,14 +98,18 @@ class Actor:
 
     name: str
     act: Callable[[], Any]
+    pid: int
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     paused: threading.Event = field(default_factory=threading.Event)
     done: bool = False
     stopped: bool = False
     running: bool = False
+    wrote: bool = False
+    """Whether its transaction has written or locked anything."""
+    unseen: bool = False
+    """Whether its step did what its locks don't tell."""
     at: str = "its beginning"
     reply: Any = None
-    pid: int | None = None
 
     def point(self, name: str) -> None:
         self.at = name
@@ -113,26 +132,110 @@ class Actor:
         self.paused.set()
 
 
+class Held:
+    """What a transaction has locked until now: relations, by their numbers."""
+
+    def __init__(self, locks: list[dict[str, Any]]):
+        self.locks = {tuple(lock.values()) for lock in locks}
+        self.transaction = locks[0]["virtualtransaction"] if locks else None
+        relations = [lock for lock in locks if lock["locktype"] == "relation"]
+        # Who locks a row or writes one has a number, or waits for somebody who has.
+        self.wrote = any(lock["locktype"] in ("transactionid", "tuple") for lock in locks)
+        self.read = {lock["relation"] for lock in relations}
+        self.sought = {lock["relation"] for lock in relations if lock["mode"] in ROWS}
+        # A sequence gives its next value to whoever comes next, committed or not.
+        self.held = {number for number in self.sought if self.wrote} | {
+            lock["relation"] for lock in relations if lock["relkind"] == "S"
+        }
+        # Whole tables (DDL), advisory locks: anybody may wait for them, or see more than rows.
+        self.strong = any(lock["mode"] not in ROWS | {"AccessShareLock"} for lock in relations) or any(
+            lock["locktype"] not in ("relation", "virtualxid", "transactionid", "tuple") for lock in locks
+        )
+
+
+@dataclass
+class Step:
+    """An actor's way to its next point, and what it had to do with, as the locks tell: functions and triggers, too.
+
+    A transaction's locks are taken as those of each of its steps: more than they were at the first ones, never less.
+    """
+
+    actor: int
+    moved: set[int]
+    """Who went on: the actor, and whoever had waited for what it held."""
+    read: set[int]
+    """Relations that were read."""
+    sought: set[int]
+    """Of those, where rows were looked for to be locked or written: who does, meets the locks of others."""
+    held: set[int]
+    """Of those, where a transaction that hasn't ended holds any."""
+    ended: set[int]
+    """Where one that has ended held any."""
+    alone: bool
+    """Whether it did what locks don't tell: it moved the clock, asked SQS, failed. It has to do with everything."""
+
+    def meets(self, other: "Step") -> bool:
+        """Whether they have to do with each other: what comes of them may depend on which is first.
+
+        A statement reads what was committed before it (READ COMMITTED, no other level is used), so that of what isn't
+        committed yet only its locks are met, by whoever wants to lock. Two COMMITs make no difference to each other.
+        """
+        return (
+            self.alone
+            or other.alone
+            or bool(self.moved & other.moved)
+            or any(one.ended & two.read or one.held & two.sought for one, two in ((self, other), (other, self)))
+        )
+
+
 class Stage:
     """Lets actors step in a given order; a step that waits for a lock is left to wait."""
 
-    def __init__(self, watcher: "psycopg.Connection[Any]", actors: list[Actor]):
+    def __init__(self, watcher: Database, actors: list[Actor]):
         self.watcher = watcher
         self.actors = actors
         self.story: list[str] = []
+        self.held, self.others = self.look()
+
+    def look(self) -> tuple[list[Held], str]:
+        row = self.watcher.one(LOOK, pids=[actor.pid for actor in self.actors])
+        return [Held([lock for lock in row["locks"] if lock["pid"] == actor.pid]) for actor in self.actors], row[
+            "others"
+        ]
 
     def blocked(self, actor: Actor) -> bool:
-        if actor.pid is None:
-            return False
-        row = self.watcher.execute("select cardinality(pg_blocking_pids(%s)) as locks", [actor.pid]).fetchone()
-        return bool(row["locks"])
+        return bool(self.watcher.one("select cardinality(pg_blocking_pids(%(pid)s)) as locks", pid=actor.pid)["locks"])
 
-    def step(self, actor: Actor) -> None:
-        """Until its next point, its end, or a lock that another one holds."""
+    def ready(self) -> list[int]:
+        return [number for number, actor in enumerate(self.actors) if not actor.done and not actor.running]
+
+    def step(self, number: int) -> Step:
+        """Until its next point, its end, or a lock that another one holds; whoever waited for a lock goes on, too."""
+        actor = self.actors[number]
         actor.paused.clear()
         actor.running = True
         actor.turn.release()
         self.settle(actor, "")
+        for waiting in self.actors:
+            if waiting.running:
+                self.settle(waiting, "again")
+        before, others = self.held, self.others
+        self.held, self.others = self.look()
+        changes = list(zip(self.actors, before, self.held, strict=True))
+        moved = {at for at, (_, was, now) in enumerate(changes) if at == number or was.locks != now.locks}
+        changes = [changes[at] for at in moved]
+        step = Step(
+            number,
+            moved,
+            read=set().union(*(now.read for _, _, now in changes)),
+            sought=set().union(*(now.sought for _, _, now in changes)),
+            held=set().union(*(now.held for _, _, now in changes)),
+            ended=set().union(*(was.held for _, was, now in changes if was.transaction != now.transaction)),
+            alone=others != self.others or any(each.unseen or was.strong or now.strong for each, was, now in changes),
+        )
+        for each, _, now in changes:
+            each.wrote, each.unseen = now.wrote, False
+        return step
 
     def settle(self, actor: Actor, how: str) -> None:
         give_up = time.monotonic() + PATIENCE
@@ -147,27 +250,70 @@ class Stage:
         actor.running = False
         self.story.append(f"{actor.name}: {actor.at}")
 
-    def ready(self) -> list[Actor]:
-        """Who may step; whoever waited for a lock that has gone meanwhile comes to its point first."""
-        for actor in self.actors:
-            if actor.running:
-                self.settle(actor, "again")
-        return [actor for actor in self.actors if not actor.done and not actor.running]
 
-    def run(self, prefix: list[int]) -> list[tuple[int, int]]:
-        """Follow the prefix, then the first choice each time; (choice, how many there were) for each step."""
-        taken: list[tuple[int, int]] = []
-        while ready := self.ready():
-            choice = prefix[len(taken)] if len(taken) < len(prefix) else 0
-            require(choice < len(ready), "the same order went another way:", *self.story)
-            taken.append((choice, len(ready)))
-            self.step(ready[choice])
-        waiting = [actor.name for actor in self.actors if actor.running]
-        require(not waiting, "a deadlock:", waiting, *self.story)
-        return taken
+@dataclass(eq=False)
+class Moment:
+    """Where an order is after some steps, and who steps next in one of the runs."""
+
+    before: "Moment | None" = None
+    asleep: dict[int, Step] = field(default_factory=dict)
+    """Who needn't step: what would follow is, but for the order of what has nothing to do with it, run elsewhere."""
+    chosen: set[int] = field(default_factory=set)
+    begun: dict[int, Step] = field(default_factory=dict)
+    """Of the chosen, whose step was run from here, and which it was."""
+    turns: list[int] = field(default_factory=list)
+    """The way here."""
 
 
-connections: dict[tuple[str, int], Yielding] = {}
+def follow(stage: Stage, moment: Moment, actor: int, draw: random.Random) -> tuple[list[tuple[Moment, Step]], bool]:
+    """Go there, then with the actor, then on with anybody awake; whether that came to the end of all acts."""
+    turns = [*moment.turns, actor]
+    moments = [moment]
+    while moments[0].before:
+        moments.insert(0, moments[0].before)
+    order: list[tuple[Moment, Step]] = []
+    while ready := stage.ready():
+        if len(order) == len(moments):
+            last, step = order[-1]
+            known = (last.asleep | last.begun).values()
+            asleep = {other.actor: other for other in known if other.actor != step.actor and not other.meets(step)}
+            moments.append(Moment(last, asleep, turns=list(turns)))
+            awake = [number for number in ready if number not in asleep]
+            if not awake:
+                return order, False
+            turns.append(draw.choice(awake))
+            moments[-1].chosen.add(turns[-1])
+        here, turn = moments[len(order)], turns[len(order)]
+        require(turn in ready, "the same order went another way:", *stage.story)
+        order.append((here, stage.step(turn)))
+        here.begun.setdefault(turn, order[-1][1])
+    waiting = [actor.name for actor in stage.actors if actor.running]
+    require(not waiting, "a deadlock:", waiting, *stage.story)
+    return order, True
+
+
+def reversals(order: list[tuple[Moment, Step]]) -> Iterator[tuple[Moment, int]]:
+    """Who else has to step, and when, so that steps that meet come the other way round, too."""
+    steps = [step for _, step in order]
+    causes: list[set[int]] = []
+    races = []
+    for late, step in enumerate(steps):
+        causes.append(set())
+        for early in reversed(range(late)):
+            if early not in causes[late] and steps[early].meets(step):
+                causes[late] |= {early} | causes[early]
+                if step.actor not in steps[early].moved:
+                    races.append((early, late))
+    for early, late in races:
+        beside = {at for at in range(early + 1, late) if early not in causes[at]} | {late}
+        first = [steps[at].actor for at in sorted(beside) if not causes[at] & beside]
+        moment, _ = order[early]
+        if not (moment.chosen | moment.asleep.keys()) & set(first):
+            moment.chosen.add(first[0])
+            yield moment, first[0]
+
+
+connections: dict[tuple[str, int], Database] = {}
 """An actor's connection serves it in each run: a new one costs more than the run."""
 
 
@@ -177,56 +323,48 @@ def close() -> None:
     connections.clear()
 
 
-def explore(
-    dsn: str,
-    watcher: "psycopg.Connection[Any]",
-    prepare: Callable[[], dict[str, Callable[[Database], Any]]],
-    judge: Callable[[dict[str, Any]], None],
-    *,
-    most: int = 10_000,
-) -> int:
-    """Run every order; how many there were. Beyond `most` they are drawn at random, the same ones each time."""
-    waiting: list[list[int]] = [[]]
-    count, draw = 0, random.Random(7)
-    while waiting and count < most:
-        prefix = waiting.pop(draw.randrange(len(waiting)) if count + len(waiting) > most else -1)
-        taken = _once(dsn, watcher, prepare(), prefix, judge)
-        count += 1
-        for depth in range(len(prefix), len(taken)):
-            waiting += [[choice for choice, _ in taken[:depth]] + [other] for other in range(1, taken[depth][1])]
-    return count
-
-
-def _once(
-    dsn: str,
-    watcher: "psycopg.Connection[Any]",
-    acts: dict[str, Callable[[Database], Any]],
-    prefix: list[int],
-    judge: Callable[[dict[str, Any]], None],
-) -> list[tuple[int, int]]:
+@contextmanager
+def staged(world: World, acts: dict[str, Callable[[Database], Any]]) -> Iterator[Stage]:
     actors = []
-    for name, act in acts.items():
-        actor = Actor(name, lambda: None)
-        database = connections.setdefault((dsn, len(actors)), Yielding(dsn, actor.point))
-        database.point = actor.point
-        actor.act = lambda act=act, database=database: act(database)
-        actor.pid = database.pid
-        actors.append(actor)
-    stage = Stage(watcher, actors)
+    for number, (name, act) in enumerate(acts.items()):
+        database = connections.setdefault((world.dsn, number), Yielding(world.dsn))
+        actors.append(Actor(name, lambda act=act, database=database: act(database), database.pid))
+        database.actor = actors[-1]
+    watcher = connections.setdefault((world.watch.dsn, -1), Database(world.watch.dsn))
     threads = [threading.Thread(target=actor.body, daemon=True) for actor in actors]
     for thread in threads:
         thread.start()
     try:
-        taken = stage.run(prefix)
-        try:
-            judge({actor.name: actor.reply for actor in actors})
-        except Exception as error:
-            replies = {actor.name: actor.reply for actor in actors}
-            raise Violation(f"{error}\nthe order: {'; '.join(stage.story)}\nreplies: {replies}") from error
+        yield Stage(watcher, actors)
     finally:
         for actor in actors:
             actor.stopped = True
             actor.turn.release()
         for thread in threads:
             thread.join(PATIENCE)
-    return taken
+
+
+def explore(
+    world: World,
+    prepare: Callable[[], dict[str, Callable[[Database], Any]]],
+    judge: Callable[[dict[str, Any]], None],
+    *,
+    most: int | None = None,
+) -> int:
+    """Run every order, or as many as `most`, drawn at random, the same ones each time; how many there were."""
+    waiting = [(Moment(chosen={0}), 0)]
+    count, draw = 0, random.Random(7)
+    while waiting and count != most:
+        moment, actor = waiting.pop(-1 if most is None else draw.randrange(len(waiting)))
+        with staged(world, prepare()) as stage:
+            order, complete = follow(stage, moment, actor, draw)
+            if complete:
+                count += 1
+                replies = {each.name: each.reply for each in stage.actors}
+                try:
+                    judge(replies)
+                except Exception as error:
+                    story = "; ".join(stage.story)
+                    raise Violation(f"{error}\nthe order: {story}\nreplies: {replies}") from error
+        waiting += reversals(order)
+    return count
