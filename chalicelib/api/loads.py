@@ -8,7 +8,16 @@ from chalice.app import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chalicelib.engine import Failure, Job
-from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, MOST_SKIPPED, Encoding, LoadDialect, Mode, upload_key
+from chalicelib.pipelines.load import (
+    MAX_INLINE,
+    MAX_UPLOAD,
+    MOST_SKIPPED,
+    Encoding,
+    LoadDialect,
+    Mode,
+    upload_content,
+    upload_key,
+)
 from chalicelib.security import Role
 
 from .documents import accepted, cancelled, status_answer
@@ -50,6 +59,11 @@ class UploadBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     bytes: int = Field(gt=0, le=MAX_UPLOAD)
+    sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-fA-F]{64}$",
+        description="Of the file, in hexadecimal digits: no other is taken, and an Idempotency-Key goes by it.",
+    )
 
 
 def register(api: Api) -> None:
@@ -71,7 +85,7 @@ def register(api: Api) -> None:
         They are the body: a CSV, JSON Lines, or a JSON array of objects, at most 3 MB; or an upload, named by
         ``upload`` and ``format``. ``mode=replace`` makes them the whole content. Rows that can't be loaded are named
         by number, column and reason, and nothing is written. An Idempotency-Key is needed: with it the same load
-        sent again is one.
+        sent again is one, by way of another upload of the same file, too, where their ``sha256`` was told.
         """
         from chalicelib.pipelines.load.accepting import accept_load
         from chalicelib.pipelines.load.rows import Unfit
@@ -84,7 +98,8 @@ def register(api: Api) -> None:
             raise Problem("bad_request", "It names an upload, so its body must be empty.")
         form = _format(call.request, asked, uploaded=upload is not None)
         dialect = _dialect(asked, form, uploaded=upload is not None)
-        said = dialect.model_dump() | {"mode": mode, "form": form, "upload": str(upload)}
+        content = str(upload and upload_content(upload))
+        said = dialect.model_dump() | {"mode": mode, "form": form, "upload": content}
         key = call.idempotency(said | {"body": hashlib.sha256(body).hexdigest()})
         if key is None:
             raise Problem(
@@ -117,7 +132,8 @@ def register(api: Api) -> None:
     def post_upload(call: Call, dataset: str) -> Response:
         """Begin an upload: 201 with an address that takes a PUT of so many bytes for a quarter of an hour.
 
-        Its id is good for one load within a day; what is never loaded is deleted.
+        With a ``sha256`` it takes that file alone. Its id is good for one load within a day; what is never loaded is
+        deleted.
         """
         from chalicelib.pipelines.load.accepting import begin_upload
 
@@ -131,9 +147,17 @@ def register(api: Api) -> None:
                 field="bytes",
             )
         wanted = read_as(UploadBody, body, "bad_json")
-        upload, expires_at = begin_upload(call.engine, dataset, call.principal.name, wanted.bytes)
-        url = store().presign_put(upload_key(upload), wanted.bytes, PUT_WITHIN)
-        document = {"id": upload, "url": url, "method": "PUT", "bytes": wanted.bytes, "expires_at": expires_at}
+        sha256 = bytes.fromhex(wanted.sha256) if wanted.sha256 else None
+        upload, expires_at = begin_upload(call.engine, dataset, call.principal.name, wanted.bytes, sha256)
+        url, headers = store().presign_put(upload_key(upload), wanted.bytes, PUT_WITHIN, sha256)
+        document = {
+            "id": upload,
+            "url": url,
+            "method": "PUT",
+            "headers": headers,
+            "bytes": wanted.bytes,
+            "expires_at": expires_at,
+        }
         return answer(document, 201)
 
     @api.route("/loads/{job}", "GET", role=Role.READER, gives="LoadStatus")

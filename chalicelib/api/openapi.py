@@ -113,11 +113,12 @@ class LoadStatus(Status):
 
 
 class UploadDocument(BaseModel):
-    """An upload: put the file at ``url``, with its Content-Length and no other header of note, then load ``id``."""
+    """An upload: put the file at ``url``, with its Content-Length and these headers, then load ``id``."""
 
     id: UUID
     url: str
     method: str
+    headers: dict[str, str]
     bytes: int
     expires_at: datetime
 

@@ -137,6 +137,8 @@ def _sentence(model: type[BaseModel], fault: ErrorDetails) -> str:
         return f": It takes {fault['ctx']['expected']}.".replace("'", "")
     if fault["type"] == "string_type":
         return ": It takes a text."
+    if fault["type"] == "string_pattern_mismatch":
+        return f": It takes a text that matches {fault['ctx']['pattern']}."
     return f": {fault['msg']}"
 
 

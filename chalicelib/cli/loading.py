@@ -1,5 +1,6 @@
 """Loads: rows pushed into a dataset's store, over HTTP; and their demo."""
 
+import hashlib
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -108,9 +109,8 @@ def send(server: Remote, dataset: str, content: bytes, form: str, options: dict[
     if form == "json":  # an upload is read line by line
         content, form = lines(content, options.get("encoding") or "utf-8"), "jsonl"
         options = {**options, "encoding": None}
-    upload = server.ask("POST", f"{address}/uploads", json={"bytes": len(content)}).json()
-    put(upload, content)
-    return server.ask("POST", address, idempotency_key=key, upload=upload["id"], format=form, **options)
+    upload = put(server, address, content)
+    return server.ask("POST", address, idempotency_key=key, upload=upload, format=form, **options)
 
 
 def lines(content: bytes, encoding: str) -> bytes:
@@ -165,14 +165,19 @@ def unknown(content: bytes, form: str, options: dict[str, Any], details: Mapping
     return names[place - 1][:100] if 0 < place <= len(names) else None
 
 
-def put(upload: dict[str, Any], content: bytes) -> None:
-    """Put an upload's file where its address says."""
+def put(server: Remote, loads: str, content: bytes) -> str:
+    """Upload a file for one of the loads at an address, under its SHA-256, by which a key knows it; the upload's id."""
+    announced = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    upload = server.ask("POST", f"{loads}/uploads", json=announced).json()
     try:
-        answer = httpx.put(upload["url"], content=content, timeout=httpx.Timeout(60, connect=5))
+        answer = httpx.put(
+            upload["url"], content=content, headers=upload["headers"], timeout=httpx.Timeout(60, connect=5)
+        )
     except httpx.TransportError as error:
         raise Away("Nobody answers at the upload's address.") from error
     if not answer.is_success:
         raise Refused(f"The upload was answered {answer.status_code}.")
+    return str(upload["id"])
 
 
 def told(counts: dict[str, int]) -> str:
@@ -215,13 +220,13 @@ def demonstrate() -> None:
     if again["id"] != first["id"]:
         raise Refused("The same request under the same key was another load.")
     click.echo("  the same request again is the same load: nothing is done twice")
-    upload = server.ask("POST", f"/datasets/{AIRPORTS}/loads/uploads", json={"bytes": len(content)}).json()
-    put(upload, content)
+    loads = f"/datasets/{AIRPORTS}/loads"
+    upload = put(server, loads, content)
     accepted = server.ask(
         "POST",
-        f"/datasets/{AIRPORTS}/loads",
+        loads,
         idempotency_key=str(uuid4()),
-        upload=upload["id"],
+        upload=upload,
         format="csv",
         mode="replace",
     )

@@ -139,13 +139,19 @@ class Store:
             ExpiresIn=seconds,
         )
 
-    def presign_put(self, key: str, size: int, seconds: int) -> str:
-        """An address that takes one object of so many bytes, by PUT, for a while; made without asking the store."""
-        return self._signer().generate_presigned_url(
+    def presign_put(self, key: str, size: int, seconds: int, sha256: bytes | None = None) -> tuple[str, dict[str, str]]:
+        """An address that takes one object of so many bytes, by PUT, for a while; made without asking the store.
+
+        Beside it the headers that such a PUT has to have. With a SHA-256 the store refuses what has another.
+        """
+        checksum = base64.b64encode(sha256).decode() if sha256 else None
+        url = self._signer().generate_presigned_url(
             "put_object",
-            Params={"Bucket": self.bucket, "Key": key, "ContentLength": size},
+            Params={"Bucket": self.bucket, "Key": key, "ContentLength": size}
+            | ({"ChecksumSHA256": checksum} if checksum else {}),
             ExpiresIn=seconds,
         )
+        return url, {"x-amz-checksum-sha256": checksum} if checksum else {}
 
     def read(self, key: str, size: int | None = None, start: int = 0) -> Iterator[bytes]:
         """The object's bytes from one on, in pieces: of one state of it, for they are one answer.

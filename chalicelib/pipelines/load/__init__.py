@@ -5,7 +5,7 @@ The loads of one dataset run one at a time, in the order in which they were acce
 
 from datetime import timedelta
 from typing import Annotated, Literal, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -112,6 +112,24 @@ class LoadRequest(BaseModel):
     as_array: bool = False
     upload: UUID | None = None
     dialect: LoadDialect = LoadDialect()
+
+
+def upload_id(content: bytes | None) -> UUID:
+    """A new upload's id. Where a hash of its content is known the id begins with it: a UUID of version 8.
+
+    An upload is forgotten with its object, and the key of its load lasts longer. What the id says is known as long as
+    the id is, so that another upload of the same content can be told from one of another.
+    """
+    if content is None:
+        return uuid4()
+    made = bytearray(content[:8] + uuid4().bytes[8:])
+    made[6] = 0x80 | made[6] & 0x0F
+    return UUID(bytes=bytes(made))
+
+
+def upload_content(upload: UUID) -> str:
+    """By what an upload's content is known: by the hash in its id, or by the id where it has none."""
+    return upload.hex[:16] if upload.version == 8 else str(upload)
 
 
 def upload_key(upload: UUID) -> str:

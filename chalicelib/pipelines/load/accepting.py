@@ -1,7 +1,7 @@
 """A load as its owner sees it: an upload begun, rows or an upload accepted, what became of it."""
 
 from datetime import datetime, timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from chalicelib import codes
 from chalicelib.datasets import registry
@@ -12,7 +12,7 @@ from chalicelib.engine import Engine, Failure, Idempotency, Job, Refusal
 from chalicelib.exports.files import Dialect
 from chalicelib.security import keyed_hash
 
-from . import LoadDialect, LoadRequest, LoadSubject, Mode, upload_key
+from . import LoadDialect, LoadRequest, LoadSubject, Mode, upload_id, upload_key
 from .rows import Checked, Records
 
 SQL = statements("chalicelib.pipelines.load")
@@ -29,9 +29,16 @@ def owner(principal: str) -> bytes:
     return keyed_hash("load-owner", principal)
 
 
-def begin_upload(engine: Engine, dataset: str, principal: str, bytes_: int) -> tuple[UUID, datetime]:
-    """Make an upload of so many bytes; its id, and until when a load may take it. Refusal where none could."""
-    upload = uuid4()
+def begin_upload(
+    engine: Engine, dataset: str, principal: str, bytes_: int, sha256: bytes | None = None
+) -> tuple[UUID, datetime]:
+    """Make an upload of so many bytes; its id, and until when a load may take it. Refusal where none could.
+
+    ``sha256`` is that of its content, if it is known; nothing is kept of it but a keyed hash, in the id.
+    """
+    # Keyed and each owner's own: the SHA-256 of a small file can be guessed, and two owners' equal files be told.
+    content = keyed_hash("upload-content", f"{sha256.hex()} {principal}") if sha256 else None
+    upload = upload_id(content)
     with engine.db.transaction() as tx:
         _definition(tx, dataset)
         made = tx.run(

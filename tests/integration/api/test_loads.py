@@ -1,5 +1,6 @@
 """Loads over HTTP: what is taken, what is refused and how it is told, and whose business it is."""
 
+import hashlib
 import json
 from urllib.parse import parse_qs, urlsplit
 
@@ -312,6 +313,66 @@ def test_an_upload_has_an_address_of_its_own_for_so_many_bytes(http, database, w
         assert load(None, f"?upload={upload['id']}&format=csv", stranger).status_code == status
     [job] = database.run("select request from engine.job")
     assert (job["request"]["upload"], job["request"]["body"]) == (upload["id"], "")
+
+
+@pytest.fixture
+def begin(http, who):
+    """Begin an upload of a content, whose SHA-256 is told."""
+
+    def ask(content: bytes, token="publisher", told=str):
+        announced = {"bytes": len(content), "sha256": told(hashlib.sha256(content).hexdigest())}
+        answered = call(http, "POST", f"{LOADS}/uploads", who[token], announced)
+        assert answered.status_code == 201, answered.body
+        return json.loads(answered.body)
+
+    return ask
+
+
+@pytest.mark.parametrize("told", [str.lower, str.upper])
+def test_an_upload_whose_sha256_was_told_takes_that_file_alone(begin, told):
+    upload = begin(b"year\n2013\n", told=told)
+
+    signed = parse_qs(urlsplit(upload["url"]).query)["X-Amz-SignedHeaders"][0].split(";")
+    assert {"content-length", "x-amz-checksum-sha256"} <= {*signed}
+    assert upload["headers"] == {"x-amz-checksum-sha256": "gIXAxBMmxXAwdYiR7cB8FugkLrQNgro6EQZTmn4Atag="}
+
+
+def test_the_same_file_uploaded_anew_is_the_same_load_whatever_became_of_it(http, database, who, load, begin):
+    content = b"year\n2013\n"
+    first, again = begin(content), begin(content)
+    job = json.loads(load(None, f"?upload={first['id']}&format=csv").body)["id"]
+
+    def same(upload, query=""):
+        answered = load(None, f"?upload={upload['id']}&format=csv{query}")
+        return answered.status_code, json.loads(answered.body).get("id")
+
+    assert first["id"] != again["id"]
+    assert [same(upload) for upload in (first, again, begin(content))] == [(202, job)] * 3
+    assert database.run("select count(*) as taken from dataset.upload where job_id is not null") == [{"taken": 1}]
+    assert call(http, "DELETE", f"/loads/{job}", who["publisher"]).status_code == 200
+    database.run("delete from dataset.upload")  # as cleanup does, once their objects are gone
+    assert [same(upload) for upload in (first, again, begin(content))] == [(202, job)] * 3
+
+    untold = json.loads(call(http, "POST", f"{LOADS}/uploads", who["publisher"], {"bytes": len(content)}).body)
+    assert untold["headers"] == {}
+    for query in (f"?upload={begin(b'year\n2014\n')['id']}&format=csv", f"?upload={untold['id']}&format=csv"):
+        problem(load(None, query), 409, "idempotency_mismatch", "Idempotency-Key")
+    assert same(again, "&mode=replace") == (409, None)
+    assert load(None, f"?upload={begin(content)['id']}&format=csv", key="another").status_code == 202
+
+
+def test_T28_two_owners_of_the_same_file_cant_be_told_by_their_uploads(begin):
+    ids = [begin(b"year\n2013\n", token)["id"] for token in ("publisher", "publisher", "other")]
+
+    assert ids[0][:18] == ids[1][:18] != ids[2][:18]
+    assert len({*ids}) == 3
+
+
+@pytest.mark.parametrize("sha256", ["", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + "\n", 7])
+def test_a_sha256_that_is_none_is_refused(http, who, sha256):
+    answered = call(http, "POST", f"{LOADS}/uploads", who["publisher"], {"bytes": 12, "sha256": sha256})
+
+    problem(answered, 400, "bad_json", "sha256")
 
 
 @pytest.mark.parametrize("size", [0, MAX_UPLOAD + 1, "12", None, 1.5])

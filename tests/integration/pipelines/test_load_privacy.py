@@ -3,6 +3,8 @@
 What a load has written into its store is data and stands there; that is the one table that isn't looked at.
 """
 
+import base64
+import hashlib
 import json
 import logging
 from contextlib import suppress
@@ -158,6 +160,20 @@ def uploaded(office, http, content: str) -> str:
     answered = http("POST", f"/datasets/trees/loads?upload={made['id']}&format=csv", media_type="")
     assert answered.status_code == 202, answered.body
     return str(json.loads(answered.body)["id"])
+
+
+def test_T28_the_sha256_of_an_uploaded_file_is_in_no_row(office, http, admin_database_dsn):
+    """Who knows what a small file may hold could find out by it what it did hold."""
+    content = b"id,Art\n1,x\n"
+    told = hashlib.sha256(content)
+    announced = json.dumps({"bytes": len(content), "sha256": told.hexdigest()}).encode()
+    upload = json.loads(http("POST", "/datasets/trees/loads/uploads", announced).body)["id"]
+    assert http("POST", f"/datasets/trees/loads?upload={upload}&format=csv", media_type="").status_code == 202
+
+    words = everything(admin_database_dsn)
+    assert upload in words
+    assert told.hexdigest()[:12] not in words.replace("-", "")
+    assert base64.b64encode(told.digest()).decode() not in words
 
 
 def everything(dsn: str, but: str = "access.token") -> str:

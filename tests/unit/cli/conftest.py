@@ -28,6 +28,7 @@ class Server(ThreadingHTTPServer):
         self.asked: list[tuple[str, Any, str | None]] = []
         self.media_types: list[str | None] = []
         self.keys: list[str | None] = []  # the Idempotency-Key of each
+        self.checksums: list[str | None] = []  # the x-amz-checksum-sha256 of each
 
     def tell(self, request: str, body: Any = None, status: int = 200, **headers: str) -> None:
         self.answers[request].append((status, body, headers))
@@ -51,6 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {self.path}"
         self.server.asked.append((request, sent, self.headers.get("Authorization")))
         self.server.keys.append(self.headers.get("Idempotency-Key"))
+        self.server.checksums.append(self.headers.get("x-amz-checksum-sha256"))
         self.server.media_types.append(self.headers.get("Content-Type"))
         told = self.server.answers[request]
         status, body, headers = (told.pop(0) if len(told) > 1 else told[0]) if told else (599, f"untold: {request}", {})

@@ -74,7 +74,8 @@ def test_what_is_too_large_or_no_utf8_is_uploaded_first(server, run, file, monke
     encoding = {"too many": "", "not UTF-8": "encoding=windows-1252&"}[why]
     if why == "too many":
         monkeypatch.setattr(loading, "INLINE", 5)
-    upload = {"id": "u1", "url": f"{server.url}/bucket/uploads/u1?signature", "method": "PUT"}
+    checksum = {"x-amz-checksum-sha256": "signed="}
+    upload = {"id": "u1", "url": f"{server.url}/bucket/uploads/u1?signature", "method": "PUT", "headers": checksum}
     server.tell(f"{POST}/uploads", upload, 201)
     server.tell("PUT /bucket/uploads/u1?signature")
     accepting(server, f"{POST}?upload=u1&format=csv&{encoding}".rstrip("&"))
@@ -83,14 +84,16 @@ def test_what_is_too_large_or_no_utf8_is_uploaded_first(server, run, file, monke
 
     assert result.exit_code == 0, (result.output, server.asked)
     assert [asked[0] for asked in server.asked[:2]] == [f"{POST}/uploads", "PUT /bucket/uploads/u1?signature"]
-    assert server.asked[0][1] == {"bytes": 12}
+    sha256 = "30c0097a2a0c669be16f7aeaecf9573f2539440c758cb2f126031cc430ed88b8"
+    assert server.asked[0][1] == {"bytes": 12, "sha256": sha256}
     assert server.asked[1][1:] == (b"id,name\n1,x\n", None)  # the token stays at home
+    assert server.checksums[1] == "signed="
 
 
 @pytest.mark.parametrize(("answer", "said"), [(403, "was answered 403"), (NO_ANSWER, "Nobody answers")])
 def test_an_upload_that_fails_is_said_and_nothing_is_loaded(server, run, file, monkeypatch, answer, said):
     monkeypatch.setattr(loading, "INLINE", 5)
-    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put"}, 201)
+    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put", "headers": {}}, 201)
     server.tell("PUT /put", None, answer)
 
     result = run("load", "trees", file())
@@ -148,7 +151,7 @@ def test_a_json_array_is_known_by_its_name_or_said(server, run, file):
 
 def test_a_large_json_array_is_uploaded_line_by_line_as_it_is_written(server, run, file, monkeypatch):
     monkeypatch.setattr(loading, "INLINE", 5)
-    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put"}, 201)
+    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put", "headers": {}}, 201)
     server.tell("PUT /put")
     accepting(server, f"{POST}?upload=u1&format=jsonl")
 
@@ -218,7 +221,7 @@ def test_bad_rows_of_an_upload_are_a_table_with_the_true_count(server, run, file
 )
 def test_an_unknown_column_of_an_upload_is_named(server, run, file, content, options):
     failing(server, "unknown_column", column=2, **({"record": 2} if "json" in "".join(options) else {}))
-    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put"}, 201)
+    server.tell(f"{POST}/uploads", {"id": "u1", "url": f"{server.url}/put", "headers": {}}, 201)
     server.tell("PUT /put")
     windows = "&encoding=windows-1252"
     for asked in (f"csv&delimiter=%09&quote=%27{windows}", f"csv&skip=1{windows}", f"csv{windows}", f"jsonl{windows}"):

@@ -335,6 +335,19 @@ def test_an_upload_has_exactly_the_bytes_that_its_address_was_made_for() -> None
     told(story)
 
 
+def test_the_checksum_of_an_upload_is_the_one_that_was_signed() -> None:
+    async def story(caller: Caller) -> None:
+        address = caller.presign("put_object", Key="uploads/1", ContentLength=1, ChecksumSHA256="signed=")
+
+        for headers, status in (({}, 403), ({"x-amz-checksum-sha256": "other="}, 403)):
+            assert (await caller.ask("PUT", address, data=b"x", headers=headers))[0] == status
+        signed = {"x-amz-checksum-sha256": "signed="}
+        assert (await caller.ask("PUT", address, data=b"x", headers=signed))[0] == 200
+        assert signed.items() <= {name.lower(): value for name, value in caller.upstream.last[2].items()}.items()
+
+    told(story)
+
+
 def test_the_stack_being_away_is_said_and_not_taken_for_an_answer() -> None:
     async def away(caller: Caller) -> None:
         status, headers, body = await caller.ask("GET", "/health")
