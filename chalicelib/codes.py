@@ -13,6 +13,8 @@ DETAILS = frozenset(
         "status",
         "relation",
         "column",
+        "others",  # columns beside it, as far as twenty go
+        "more",  # how many columns aren't named
         "record",
         "page",
         "seconds",

@@ -174,18 +174,17 @@ def failure_briefly(status: Mapping[str, Any]) -> str:
 
 def details(found: Mapping[str, Any] | None) -> str:
     """Details on one line."""
-    return ", ".join(
-        f"{name} {header(value) if name == 'column' and isinstance(value, str) else _detail(value)}"
-        for name, value in (found or {}).items()
-    )
+    return ", ".join(f"{name} {_detail(name, value)}" for name, value in (found or {}).items())
 
 
-def _detail(value: object) -> str:
+def _detail(name: str, value: object) -> str:
     """A detail; of a list each part, as `row 2 column id reason missing`."""
+    if name in ("column", "others") and isinstance(value, str):
+        return header(value)
     if isinstance(value, list):
-        return "; ".join(map(_detail, value))
+        return "; ".join(_detail(name, part) for part in value)
     if isinstance(value, Mapping):
-        return " ".join(f"{name} {part}" for name, part in value.items())
+        return " ".join(f"{key} {part}" for key, part in value.items())
     return str(value)
 
 

@@ -10,7 +10,7 @@ from chalicelib import codes
 from chalicelib.db import statements
 
 from .address import BadAddress, secured
-from .errors import SourceError, blaming_source
+from .errors import SourceError, blaming_source, spelt
 from .formats import Column
 from .relation import ONLY_POSTGRESQL, Relation, reach, snapshot
 
@@ -123,7 +123,7 @@ def unread(dsn: str, wanted: Iterable[Wanted]) -> list[str]:
 
 def sentence(error: SourceError) -> str:
     """What went wrong, where, and what mends it."""
-    return f"{sentence_here(error)} ({', '.join(f'{name} {value}' for name, value in error.details.items())})"
+    return f"{sentence_here(error)} ({spelt(error.details)})"
 
 
 def sentence_here(error: SourceError) -> str:

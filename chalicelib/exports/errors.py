@@ -1,20 +1,42 @@
 """What can go wrong between a source and object storage, as codes: never a message of the source or the store."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
 
+Detail = str | int | list[str]
+
+MOST_NAMED = 20
+"""Columns that one failure names."""
+
 
 class SourceError(Exception):
     """The source's database didn't give its records; ``code`` says why, ``details`` where."""
 
-    def __init__(self, code: str, sqlstate: str | None = None, **details: str | int):
+    def __init__(self, code: str, sqlstate: str | None = None, **details: Detail):
         super().__init__(code)
         self.code = code
-        self.details: dict[str, str | int] = details if sqlstate is None else {"sqlstate": sqlstate, **details}
+        self.details: dict[str, Detail] = details if sqlstate is None else {"sqlstate": sqlstate, **details}
+
+
+def naming(columns: Sequence[str]) -> dict[str, Detail]:
+    """Details that name columns: the first one, up to 19 others, and how many more there are."""
+    named: dict[str, Detail] = {"column": columns[0]}
+    if len(columns) > 1:
+        named["others"] = list(columns[1:MOST_NAMED])
+    if len(columns) > MOST_NAMED:
+        named["more"] = len(columns) - MOST_NAMED
+    return named
+
+
+def spelt(details: Mapping[str, Detail]) -> str:
+    """Details in one line: names and values."""
+    return ", ".join(
+        f"{name} {'; '.join(value) if isinstance(value, list) else value}" for name, value in details.items()
+    )
 
 
 class StorageAway(Exception):

@@ -17,7 +17,7 @@ from psycopg.errors import error_from_result
 
 from chalicelib.db import statements
 
-from .errors import SourceError, StorageAway, StorageRefused, blaming_source
+from .errors import SourceError, StorageAway, StorageRefused, blaming_source, naming
 from .formats import STAGING, Column, FileSpec, Format, copy_statement, piece_statement, quoted, search_statement
 from .gzipped import MEDIA_TYPE as GZIP
 from .gzipped import Gzip
@@ -367,9 +367,8 @@ class Source:
 
     def check(self) -> None:
         """Refuse a column that is missing or has another type than it is declared with."""
-        for column in self.columns:
-            if not self._can_say(column.source):
-                raise self._changed(column, "22P05")
+        if unsaid := [column for column in self.columns if not self._can_say(column.source)]:
+            raise self._changed(unsaid, "22P05")
         with self._blaming(), self._no_record_to_blame():
             if self._relation.relation is not None:
                 # The server reads the name and quotes it, so that it never reaches a statement as it was written.
@@ -379,10 +378,11 @@ class Source:
                 self._from = str(found[0]) if found else ""
             described = self._describe()
             types = types_of(self.connection, described)
-            self.unpublished = self._unpublished()
-        for column, oid in zip(self.columns, described, strict=True):
-            if not column.written.takes(types[oid]):
-                raise self._changed(column)
+            published = {column.source for column in self.columns}
+            self.unpublished = [name for name in self._every() if name not in published]
+        typed = zip(self.columns, described, strict=True)
+        if retyped := [column for column, oid in typed if not column.written.takes(types[oid])]:
+            raise self._changed(retyped)
         # A reader's search_path may lead anywhere, so what an extension writes its types with is named with its schema.
         self.columns = [
             replace(column, schema=types[oid].schema) for column, oid in zip(self.columns, described, strict=True)
@@ -411,9 +411,9 @@ class Source:
 
     def _describe(self) -> list[int]:
         """The type of each column."""
-        for column in self.columns:  # the server would cut a longer name, and find another column
-            if len(column.source.encode()) > LONGEST_NAME:
-                raise self._changed(column)
+        # The server would cut a longer name, and find another column.
+        if too_long := [column for column in self.columns if len(column.source.encode()) > LONGEST_NAME]:
+            raise self._changed(too_long)
         names = [f"source.{quoted(column.source)}" for column in self.columns]
         statement = f"select {', '.join(names)} from {self._from} as source limit 0"
         try:
@@ -424,7 +424,10 @@ class Source:
             position = int(error.diag.statement_position or 1) - 1
             if not (found := list(takewhile(lambda begin: begin <= position, begins))) or len(found) > len(names):
                 raise
-            raise self._changed(self.columns[len(found) - 1], "42703") from None
+            self.connection.execute("rollback to ready")
+            there = self._every()
+            others = [column for column in self.columns[len(found) :] if there and column.source not in there]
+            raise self._changed([self.columns[len(found) - 1], *others], "42703") from None
         return [column.type_code for column in cursor.description or []]
 
     def describe(self) -> list[tuple[str, Found]]:
@@ -435,16 +438,16 @@ class Source:
             types = types_of(self.connection, [oid for _, oid in found])
         return [(name, types[oid]) for name, oid in found]
 
-    def _unpublished(self) -> list[str]:
-        published = {column.source for column in self.columns}
-        # A reader that was granted single columns may not ask for all of them, and needn't.
+    def _every(self) -> list[str]:
+        """The name of each column; none where the reader may not ask for all of them, who was granted single ones."""
         with suppress(psycopg.errors.InsufficientPrivilege), self.connection.transaction():
             every = self.connection.execute(f"select * from {self._from} as source limit 0", binary=True).description
-            return [column.name for column in every or [] if column.name not in published]
+            return [column.name for column in every or []]
         return []
 
-    def _changed(self, column: Column, sqlstate: str | None = None) -> SourceError:
-        return SourceError("source_changed", sqlstate, relation=self.name, column=column.source)
+    def _changed(self, columns: Sequence[Column], sqlstate: str | None = None) -> SourceError:
+        named = naming([column.source for column in columns])
+        return SourceError("source_changed", sqlstate, relation=self.name, **named)
 
     def count(self, tail: str = "") -> Iterator[int | None]:
         """How many records the snapshot holds, at last; None while the server is busy counting.

@@ -11,7 +11,7 @@ import psycopg
 
 from chalicelib.db import Database, DatabaseAway, Row, Sql
 from chalicelib.engine import Leased
-from chalicelib.exports.errors import SourceError
+from chalicelib.exports.errors import SourceError, naming
 from chalicelib.exports.files import COLUMN_TYPES, Cell, Dialect, FileFault, Reading, converter, takes
 from chalicelib.exports.formats import Column, quoted
 from chalicelib.exports.relation import Relation
@@ -65,14 +65,8 @@ def staged(
 
     Raises SourceError where the file lacks a column, has it of another type, or isn't the one that was registered.
     """
-    file, dialect = source["file"], Dialect(**source["file"]["dialect"])
-    # A column without a value, and any column of no records, has no type that could differ.
-    empty = {column["name"] for column in file["columns"] if column["nulls"] == file["records"]}
-    types = {column["name"]: column["type"] for column in file["columns"]}
-    for column in columns:
-        fits = column.source in empty or takes(types.get(column.source, ""), column.type)
-        if column.source not in types or not fits:
-            raise SourceError("source_changed", relation=source["name"], column=column.source)
+    check(source, columns)
+    dialect = Dialect(**source["file"]["dialect"])
     table = filling.filled or table_of(job)
     job.note("staging", {"table": table})
     kept = False
@@ -98,6 +92,21 @@ def staged(
         if not kept:
             with suppress(DatabaseAway):
                 drop(db, table)
+
+
+def check(source: Row, columns: Sequence[Column]) -> None:
+    """Refuse columns that the source's file lacks or has of another type, with SourceError."""
+    file = source["file"]
+    # A column without a value, and any column of no records, has no type that could differ.
+    empty = {column["name"] for column in file["columns"] if column["nulls"] == file["records"]}
+    types = {column["name"]: column["type"] for column in file["columns"]}
+    changed = [
+        column.source
+        for column in columns
+        if column.source not in types or not (column.source in empty or takes(types[column.source], column.type))
+    ]
+    if changed:
+        raise SourceError("source_changed", None, relation=source["name"], **naming(changed))
 
 
 def drop(db: Sql, table: str) -> None:

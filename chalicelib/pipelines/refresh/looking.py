@@ -7,7 +7,7 @@ from chalicelib.codes import sentence
 from chalicelib.datasets import registry as datasets
 from chalicelib.db import Database, Row
 from chalicelib.engine import PermanentFailure
-from chalicelib.exports.errors import SourceError
+from chalicelib.exports.errors import SourceError, spelt
 from chalicelib.exports.formats import Column
 from chalicelib.exports.relation import SILENCE, Relation, reach, snapshot
 from chalicelib.pipelines.addresses import address
@@ -28,7 +28,7 @@ def look(db: Database, contract: Contract) -> Iterator[str]:
         try:
             identities.append((yield from findings))
         except (PermanentFailure, SourceError, TargetError) as error:
-            said = ", ".join(f"{name} {value}" for name, value in error.details.items())
+            said = spelt(error.details)
             yield f"{sentence(error.code, error.details.get('sqlstate'))} [{error.code}{f': {said}' if said else ''}]"
     if len(identities) == 2 and identities[0] == identities[1]:
         yield f"{sentence('target_is_source')} [target_is_source: relation {contract.target.table}]"
@@ -41,7 +41,7 @@ def highest_fence(db: Database) -> int:
     fences = [0]
     for name in dict.fromkeys(contract.target.connection for contract in contracts):
         connection = datasets.connection(db, name)
-        assert connection is not None  # connections stay
+        assert connection is not None  # one that a manifest names stays
         with blaming_target(name), reach(address(connection)) as reached:
             reached.patience = SILENCE
             if reached.execute(SQL.find_fence_table).fetchone() == (True,):

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 
 from chalicelib.db import statements
 from chalicelib.engine import LeaseLost
-from chalicelib.exports.errors import of_psycopg
+from chalicelib.exports.errors import Detail, of_psycopg
 from chalicelib.exports.formats import quoted
 from chalicelib.exports.relation import LOCK_WAIT, QUIET, SILENCE, reach, types_of
 from chalicelib.exports.types import TYPES
@@ -68,7 +68,7 @@ EQUAL = "operator(pg_catalog.=)"
 class TargetError(Exception):
     """The target's database didn't do what the contract needs; ``code`` says why, ``details`` where."""
 
-    def __init__(self, code: str, details: dict[str, str | int]):
+    def __init__(self, code: str, details: dict[str, Detail]):
         super().__init__(code)
         self.code = code
         self.details = details

@@ -131,6 +131,29 @@ def test_a_dropped_column_is_named(source, tmp_path):
         assert error.details == {"sqlstate": "42703", "relation": relation.relation or "query", "column": "b"}
 
 
+def test_all_columns_that_are_missing_are_named_as_far_as_twenty_go(source, tmp_path):
+    source.run("create table open.t (a int, b int)")
+    gone = [Column(f"g{n}", "integer", f"g{n}") for n in range(22)]
+
+    error = refusal(Relation(source.dsn, "open.t", None, [*A, gone[0], Column("b", "integer", "b"), gone[1]]), tmp_path)
+    assert error.details == {"sqlstate": "42703", "relation": "open.t", "column": "g0", "others": ["g1"]}
+
+    error = refusal(Relation(source.dsn, None, "select * from open.t", [*gone, *A]), tmp_path)
+    assert (error.details["column"], error.details["others"]) == ("g0", [f"g{n}" for n in range(1, 20)])
+    assert error.details["more"] == 2
+
+
+def test_a_reader_of_single_columns_is_told_the_first_that_is_missing(source, tmp_path):
+    source.run("create table open.t (a int, private text)")
+    source.run(f"revoke select on open.t from {source.name}")
+    source.run(f"grant select (a) on open.t to {source.name}")
+
+    gone = [Column(name, "integer", name) for name in ("b", "c")]
+    error = refusal(Relation(source.dsn, "open.t", None, [*A, *gone]), tmp_path)
+
+    assert error.details == {"sqlstate": "42703", "relation": "open.t", "column": "b"}
+
+
 def test_a_column_with_line_breaks_in_its_name_is_read_and_missing_it_is_named(source, tmp_path):
     source.run('create table open.t ("a\n\nb" int, "\tc " text)')
     columns = [Column("a", "integer", "a\n\nb"), Column("c", "text", "\tc ")]
@@ -144,8 +167,10 @@ def test_a_column_with_line_breaks_in_its_name_is_read_and_missing_it_is_named(s
 def test_a_name_that_the_server_would_cut_is_no_column(source, tmp_path):
     source.run(f'create table open.t ("{"x" * 63}" int)')
 
-    error = refusal(Relation(source.dsn, "open.t", None, [Column("a", "integer", "x" * 64)]), tmp_path)
+    cut = [Column(name, "integer", name * 64) for name in "xy"]
+    error = refusal(Relation(source.dsn, "open.t", None, cut), tmp_path)
     assert (error.code, error.details["column"]) == ("source_changed", "x" * 64)
+    assert error.details["others"] == ["y" * 64]
     assert files_of(Relation(source.dsn, "open.t", None, [Column("a", "integer", "x" * 63)]), tmp_path)
 
 
@@ -184,11 +209,12 @@ def test_a_column_missing_inside_the_query_is_not_blamed_on_one_of_ours(source, 
     ],
 )
 def test_a_column_of_another_type_is_named(source, tmp_path, was, becomes):
-    source.run(f"create table open.t (a {becomes})")
+    source.run(f"create table open.t (a {becomes}, b text, c {becomes})")
+    columns = [Column("a", was, "a"), Column("b", "text", "b"), Column("c", was, "c")]
 
-    error = refusal(Relation(source.dsn, "open.t", None, [Column("a", was, "a")]), tmp_path)
+    error = refusal(Relation(source.dsn, "open.t", None, columns), tmp_path)
 
-    assert (error.code, error.details) == ("source_changed", {"relation": "open.t", "column": "a"})
+    assert (error.code, error.details) == ("source_changed", {"relation": "open.t", "column": "a", "others": ["c"]})
 
 
 def test_a_wider_integer_and_a_domain_are_the_type_they_are_declared_as(source, tmp_path):

@@ -313,16 +313,22 @@ def test_a_column_that_is_not_published_is_named(office, upload):
 
 
 @pytest.mark.parametrize(
-    ("content", "column"), [("id;nom\n1;x\n", "name"), ("id;name\nx;y\n", "id"), ("id;name\n1.5;y\n", "id")]
+    ("content", "named"),
+    [
+        ("id;nom\n1;x\n", {"column": "name"}),
+        ("id;name\nx;y\n", {"column": "id"}),
+        ("id;name\n1.5;y\n", {"column": "id"}),
+        ("id;nom\nx;y\n", {"column": "id", "others": ["name"]}),
+    ],
 )
-def test_a_column_that_is_missing_or_of_another_type_is_source_changed(office, upload, content, column):
+def test_columns_that_are_missing_or_of_another_type_are_source_changed(office, upload, content, named):
     upload(content)
     job = office.publish()
     office.run(2)
 
     failure = office.engine.status(job)
     assert failure.code == "source_changed"
-    assert failure.details == {"step": "EXPORT", "relation": "trees", "column": column}
+    assert failure.details == {"step": "EXPORT", "relation": "trees", **named}
     assert staging_tables(office) == []
 
 

@@ -43,6 +43,7 @@ def test_a_header_is_shown_on_one_line_and_not_to_the_end(capsys: pytest.Capture
     assert show.header("Einwohner\r\n\x1b[2J2023") == r"Einwohner\r\n\x1b[2J2023"
     assert show.header("x" * 101) == "x" * 100 + "…"
     assert show.details({"column": "a\nb", "relation": "x" * 200}) == rf"column a\nb, relation {'x' * 200}"
+    assert show.details({"column": "a", "others": ["b\n", "c"], "more": 2}) == r"column a, others b\n; c, more 2"
 
 
 def test_a_failure_is_raised_after_the_bar(terminal: StringIO) -> None:
