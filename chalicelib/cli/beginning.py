@@ -1,28 +1,22 @@
 """A first definition of a source's records: what can be found by looking is written, the rest is left to fill in."""
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import published_names
 from chalicelib.datasets.vocabularies import THEMES
 from chalicelib.exports import Relation, SourceError
-from chalicelib.exports.address import secured
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
-from chalicelib.pipelines.addresses import loaded_relation
 
 from . import show
 from .local import administer
 from .remote import Refused
-from .sources import dialect_facts
-
-if TYPE_CHECKING:
-    from chalicelib.db import Database
+from .sources import dialect_facts, relation_of
 
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
 
@@ -58,14 +52,12 @@ def begin(source_name: str, without: Collection[str] = ()) -> tuple[str, str]:
         raise Refused(f"There is no source {source_name}: see `leaseway source list`.")
     if source["file"]:
         described, records, values = _file(source["file"])
-    elif source["store"]:
+    else:
         try:
-            relation = loaded_relation(database, source["store"], source_name)
+            relation = relation_of(settings, database, source)
         except SourceError as error:
             raise Refused(_sentence(error)) from error
-        described, records, values = _seen(Relation(settings.dsn, relation, None, []))
-    else:
-        described, records, values = _relation(database, source)
+        described, records, values = _seen(relation)
     if unknown := [name for name in without if name not in {column for column, _, _ in described}]:
         raise Refused(f"{source_name} has no column {', '.join(map(show.header, unknown))}.")
     picked = [column for column in described if column[0] not in without]
@@ -108,15 +100,6 @@ def _dialect(file: dict[str, Any]) -> str:
     """How the file was read, so that whoever fills in the rest sees a wrong guess."""
     found = " · ".join(f"{name} {value}" for name, value in dialect_facts(file) if name != "format")
     return f"  # {file['dialect']['format']}: {found} (another one: `leaseway source upload --help`)"
-
-
-def _relation(database: "Database", source: dict[str, Any]) -> Described:
-    connection = registry.connection(database, source["connection"])
-    assert connection is not None  # a foreign key holds it
-    address = os.environ.get(connection["secret"])
-    if not address:
-        raise Refused(f"{connection['secret']} isn't set here: set it as it is for the functions.")
-    return _seen(Relation(secured(address), source["relation"], source["query"], [], connection["statement_timeout"]))
 
 
 def _seen(relation: Relation) -> Described:

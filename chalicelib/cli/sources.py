@@ -12,7 +12,10 @@ from .publishing import machine
 from .remote import Refused
 
 if TYPE_CHECKING:
-    from chalicelib.db import Database
+    from collections.abc import Sequence
+
+    from chalicelib.db import Database, Row
+    from chalicelib.exports import Column, Relation
     from chalicelib.exports.check import Wanted
     from chalicelib.exports.dialects import Seen
     from chalicelib.exports.sample import Looked
@@ -244,11 +247,9 @@ def source_check(name: str, machine: bool) -> None:
 
 def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int, list[Looked]]":
     from chalicelib.datasets import registry
-    from chalicelib.exports import Relation, Store
-    from chalicelib.exports.address import secured
+    from chalicelib.exports import Store
     from chalicelib.exports.files import Dialect, Reading
     from chalicelib.exports.sample import of_file, of_relation
-    from chalicelib.pipelines.addresses import loaded_relation
 
     found = registry.source(database, name)
     if found is None:
@@ -257,13 +258,26 @@ def _sample(settings: "Settings", database: "Database", name: str) -> "tuple[int
         types = {column["name"]: column["type"] for column in file["columns"]}
         stored = Store.of(settings).read(file["key"])
         return of_file(Reading(stored, Dialect(**file["dialect"]), trimmed="left_out" in file), types)
-    if found["store"]:
-        return of_relation(Relation(settings.dsn, loaded_relation(database, found["store"], name), None, [], name=name))
-    at = registry.connection(database, found["connection"])
-    assert at is not None  # a foreign key holds it
-    if not (dsn := os.environ.get(at["secret"])):
-        raise Refused(f"{at['secret']} isn't set here: set it as it is for the functions.")
-    return of_relation(Relation(secured(dsn), found["relation"], found["query"], [], at["statement_timeout"]))
+    return of_relation(relation_of(settings, database, found))
+
+
+def relation_of(
+    settings: "Settings", database: "Database", source: "Row", columns: "Sequence[Column]" = ()
+) -> "Relation":
+    """A source that is no file, read from here; Refused where its secret isn't set, BadAddress or SourceError."""
+    from chalicelib.datasets import registry
+    from chalicelib.exports import Relation
+    from chalicelib.exports.address import secured
+    from chalicelib.pipelines.addresses import loaded_relation
+
+    name = source["name"]
+    if source["store"]:
+        return Relation(settings.dsn, loaded_relation(database, source["store"], name), None, columns, name=name)
+    connection = registry.connection(database, source["connection"])
+    assert connection is not None  # a foreign key holds it
+    if not (dsn := os.environ.get(connection["secret"])):
+        raise Refused(f"{connection['secret']} isn't set here: set it as it is for the functions.")
+    return Relation(secured(dsn), source["relation"], source["query"], columns, connection["statement_timeout"])
 
 
 def _delimiter(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
