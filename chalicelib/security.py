@@ -116,9 +116,14 @@ def authenticate(sql: Sql, header: str | None) -> Principal:
     return Principal(row["principal"], Role[row["role"].upper()], row["datasets"])
 
 
-def record_act(sql: Sql, principal: Principal, act: str, *, job: UUID | None = None, target: str | None = None) -> None:
-    """Write what an operator did: the one record beside the tokens that names a principal."""
-    sql.run(_sql.record_act, principal=principal.name, act=act, job_id=job, target=target)
+def record_act(
+    sql: Sql, principal: Principal | None, act: str, *, job: UUID | None = None, target: str | None = None
+) -> None:
+    """Write what an operator did: the one record beside the tokens that names a principal.
+
+    Whoever works beside the database has no token, and is named by the login there.
+    """
+    sql.run(_sql.record_act, principal=principal and principal.name, act=act, job_id=job, target=target)
 
 
 _sql = statements("chalicelib")

@@ -159,6 +159,11 @@ class Stack:
         with self.alone():
             self._write("environment", self._read("environment") | {name: value})
 
+    def forget(self, name: str) -> None:
+        """Keep a variable of the app no longer; functions that are deployed have it until the next deployment."""
+        with self.alone():
+            self._write("environment", {k: v for k, v in self._read("environment").items() if k != name})
+
     def environment(self) -> dict[str, str]:
         """What commands and tests on this machine are told: the administrator's database, addresses, keys, settings."""
         return self._settings() | {

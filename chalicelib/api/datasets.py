@@ -70,7 +70,7 @@ def register(api: Api) -> None:
         with call.db.transaction() as tx:
             if registry.is_deleted(tx, dataset):
                 raise Problem("gone", f"Dataset '{dataset}' was deleted; its id is never given again.")
-            if registry.source(tx, definition.source) is None:
+            if registry.hold_source(tx, definition.source) is None:
                 raise _unknown_source(definition.source, [source["name"] for source in registry.sources(tx)])
             if dry_run:
                 newest = registry.definition(tx, dataset)

@@ -75,7 +75,7 @@ def administer() -> "tuple[Settings, Database]":
     from chalicelib.db import Database
     from chalicelib.settings import settings
 
-    if _is_local():
+    if is_local():
         enter()
     found = settings()
     return found, Database(found.dsn)
@@ -83,13 +83,13 @@ def administer() -> "tuple[Settings, Database]":
 
 def keep_secret(name: str) -> bool:
     """Have the local stack keep a connection's secret of this environment; elsewhere the deployment knows it."""
-    if _is_local() and (value := os.environ.get(name)):
+    if is_local() and (value := os.environ.get(name)):
         stack().keep(name, value)
         return True
     return False
 
 
-def _is_local() -> bool:
+def is_local() -> bool:
     """Whether no database is named, so that the local stack's is meant; Refused where LEASEWAY_URL says otherwise."""
     if any(os.environ.get(name) for name in ("DATABASE_URL", "LEASEWAY_DATABASE_SECRET")):
         return False

@@ -49,7 +49,8 @@ def manifest_register(file: Path) -> None:
 
     _, database = administer()
     made = _read(file, database)
-    version, created = registry.register(database, made)
+    with database.transaction() as tx:
+        version, created = registry.register(tx, made)
     click.echo(
         f"The manifest is at version {version}{'' if created else ', as it was'}:"
         f" {show.many(len(made.contracts), 'contract')}."

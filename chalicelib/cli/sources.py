@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import show
-from .local import administer, keep_secret
+from .local import administer, is_local, keep_secret, stack
 from .publishing import machine
 from .remote import Refused
 
@@ -30,6 +30,7 @@ def connection() -> None:
       leaseway connection add warehouse --secret LEASEWAY_SECRET_WAREHOUSE
       leaseway connection check warehouse
       leaseway connection list
+      leaseway connection remove warehouse
     """
 
 
@@ -147,6 +148,59 @@ def connection_list(machine: bool) -> None:
     )
 
 
+@connection.command("remove")
+@click.argument("name")
+@click.confirmation_option(prompt="Remove this connection?", help="Don't ask.")
+def connection_remove(name: str) -> None:
+    """Remove the connection NAME, which nothing needs: no source in any revision, no manifest that stands.
+
+    The secret stays where it was set, but for the local stack, which keeps it no longer.
+
+    Examples:
+      leaseway connection remove warehouse
+      leaseway connection remove warehouse --yes
+    """
+    from chalicelib.datasets import registry
+    from chalicelib.db import statements
+    from chalicelib.security import record_act
+
+    is_here = is_local()
+    _, database = administer()
+    with database.transaction() as tx:
+        secret = registry.take_connection(tx, name)
+        if secret is None:
+            raise Refused(f"There is no connection {name}: see `leaseway connection list`.")
+        _refuse_users(f"Connection {name}", tx.run(statements("chalicelib.cli").list_users_of_connection, name=name))
+        registry.remove_connection(tx, name)
+        record_act(tx, None, "connection_remove", target=name)
+    click.echo(f"Connection {name} is removed.")
+    if is_here and secret not in {other["secret"] for other in registry.connections(database)}:
+        stack().forget(secret)
+        click.echo(f"The local stack keeps {secret} no longer; `leaseway up` takes it from the functions.")
+
+
+NEEDS = {
+    "definition": "the definition of {} names it",
+    "version": "versions of {} were made from it, and their records stay",
+    "job": "job {} is about it",
+    "failure": "failure {0} may be run again with it (`leaseway failures purge {0}`)",
+    "manifest": "version {} of the manifest names it",
+    "source": "source {0} is read by it, now or in an earlier revision (`leaseway source remove {0}`)",
+    "left": "cleanup has to reach {} by it, which it does once the refresh that left it has ended",
+}
+"""What keeps a source or a connection from being removed."""
+
+MOST_USERS = 10
+
+
+def _refuse_users(what: str, users: "Sequence[Row]") -> None:
+    """Refuse to remove what somebody needs, and say who."""
+    if users:
+        needs = [NEEDS[user["kind"]].format(user["name"]) for user in users[:MOST_USERS]]
+        more = f"; and {len(users) - MOST_USERS} more" if len(users) > MOST_USERS else ""
+        raise Refused(f"{what} stays, for it is needed: {'; '.join(needs)}{more}.")
+
+
 def _seconds(number: int | None) -> str:
     return "the login's" if number is None else f"{number} s"
 
@@ -165,6 +219,7 @@ def source() -> None:
       leaseway source upload trees trees-2026-11.csv
       leaseway source check roads
       leaseway source list
+      leaseway source remove roads
     """
 
 
@@ -191,10 +246,11 @@ def source_register(
     from chalicelib.datasets.registry import register_source, register_store
 
     _, database = administer()
-    if store is not None:
-        revision = register_store(database, name, store)
-    else:
-        revision = register_source(database, name, str(connection_name), relation=table, query=query)
+    with database.transaction() as tx:
+        if store is not None:
+            revision = register_store(tx, name, store)
+        else:
+            revision = register_source(tx, name, str(connection_name), relation=table, query=query)
     click.echo(f"Source {name} is at revision {revision}.")
 
 
@@ -340,6 +396,7 @@ def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: b
       leaseway source upload sensors readings.jsonl --dry-run
     """
     from chalicelib.datasets import registry
+    from chalicelib.exports import Store
     from chalicelib.exports.dialects import Undecided, look
     from chalicelib.exports.files import ENCODINGS, FileFault
 
@@ -377,7 +434,11 @@ def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: b
             show.as_json({**described, "hints": hints})
         return
     key = _keep_file(settings, name, file, seen)
-    revision = registry.register_file(database, name, {"key": key, **described})
+    with database.transaction() as tx:
+        revision = registry.register_file(tx, name, {"key": key, **described})
+        # From here on nobody removes the source; whoever did so meanwhile took the file along.
+        if Store.of(settings).head(key) is None:
+            raise Refused(f"Source {name} was removed meanwhile: run the command again.")
     if machine:
         show.as_json({"source": name, "revision": revision, **described, "hints": hints})
         return
@@ -499,6 +560,39 @@ def source_list(machine: bool) -> None:
         "There are no sources. `leaseway source register NAME --connection CONNECTION --table TABLE` adds one,"
         " and `leaseway source upload NAME FILE`.",
     )
+
+
+@source.command("remove")
+@click.argument("name")
+@click.confirmation_option(prompt="Remove this source, with all its revisions and files?", help="Don't ask.")
+def source_remove(name: str) -> None:
+    """Remove the source NAME, which nothing needs: with all its revisions, and the files that were uploaded as it.
+
+    It is refused, with who needs it, while a dataset's definition or a manifest names it, a version was made from it,
+    a job is at work on it, or a failure may be run again with it.
+
+    Examples:
+      leaseway source remove roads
+      leaseway source remove roads --yes
+    """
+    from chalicelib.datasets import registry
+    from chalicelib.db import statements
+    from chalicelib.exports import StorageAway, StorageRefused, Store
+    from chalicelib.security import record_act
+
+    settings, database = administer()
+    with database.transaction() as tx:
+        if not registry.take_source(tx, name):
+            raise Refused(f"There is no source {name}: see `leaseway source list`.")
+        _refuse_users(f"Source {name}", tx.run(statements("chalicelib.cli").list_users_of_source, name=name))
+        record_act(tx, None, "source_remove", target=name)
+        # At once, under the lock: whoever uploads the file again finds it by its content, and would lose it to cleanup.
+        try:
+            for key in registry.remove_source(tx, name):
+                Store.of(settings).delete(key)
+        except (StorageAway, StorageRefused) as error:
+            raise Refused(f"Object storage didn't remove the files of {name}, which stays: try it again.") from error
+    click.echo(f"Source {name} is removed.")
 
 
 def _what(source: dict[str, Any]) -> str:

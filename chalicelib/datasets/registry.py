@@ -55,22 +55,41 @@ def connection(sql: Sql, name: str) -> Row | None:
     return sql.one(SQL.list_connections, name=name)
 
 
-def register_source(sql: Sql, name: str, connection: str, relation: str | None, query: str | None) -> int:
+def hold_connection(tx: Sql, name: str) -> bool:
+    """Whether there is a connection of that name; if so, it can't be removed until the transaction ends."""
+    return tx.one(SQL.hold_connection, name=name) is not None
+
+
+def take_connection(tx: Sql, name: str) -> str | None:
+    """Hold a connection against everybody until the transaction ends; its secret's name, None where it isn't there."""
+    row = tx.one(SQL.take_connection, name=name)
+    return str(row["secret"]) if row else None
+
+
+def remove_connection(tx: Sql, name: str) -> None:
+    """Remove a connection that nobody needs, once it is taken."""
+    tx.run(SQL.remove_connection, name=name)
+
+
+def register_source(tx: Sql, name: str, connection: str, relation: str | None, query: str | None) -> int:
     """Register a relation or a query of a connection as a source; the revision, a new one if the newest differs.
 
     Raises Invalid, which names the field. That the relation exists is seen when it is exported.
     """
     query = query.strip().rstrip(";").rstrip() if query is not None else None
     relation = relation.strip() if relation is not None else None
-    known = sql.one(SQL.list_connections, name=connection)
     _check(
         ("name", NAME.fullmatch(name), NAME_RULE),
-        ("connection", known, f"'{connection}' isn't known; `leaseway connection add` adds it"),
+        (
+            "connection",
+            hold_connection(tx, connection),
+            f"'{connection}' isn't known; `leaseway connection add` adds it",
+        ),
         ("relation", (relation is None) != (query is None), "must be given, or a query, not both"),
         ("relation", relation != "", "is empty; write schema.table"),
         ("query", query != "", "is empty; write a SELECT"),
     )
-    return _register(sql, name, connection=connection, relation=relation, query=query)
+    return _register(tx, name, connection=connection, relation=relation, query=query)
 
 
 def register_file(sql: Sql, name: str, file: Mapping[str, Any]) -> int:
@@ -117,6 +136,21 @@ def sources(sql: Sql) -> list[Row]:
 def source(sql: Sql, name: str, revision: int | None = None) -> Row | None:
     """A revision of a source, by default the newest."""
     return sql.one(SQL.find_source, name=name, revision=revision)
+
+
+def hold_source(tx: Sql, name: str) -> Row | None:
+    """A source's name and newest revision, if there is one; then it can't be removed until the transaction ends."""
+    return tx.one(SQL.hold_source, name=name)
+
+
+def take_source(tx: Sql, name: str) -> bool:
+    """Hold a source against everybody until the transaction ends; whether there is one."""
+    return bool(tx.run(SQL.take_source, name=name))
+
+
+def remove_source(tx: Sql, name: str) -> list[str]:
+    """Remove every revision of a source that nobody needs, once it is taken; the keys of its objects."""
+    return [row["key"] for row in tx.run(SQL.remove_source, name=name)]
 
 
 def definitions_of(sql: Sql, source: str) -> dict[str, Definition]:

@@ -1,6 +1,6 @@
 -- Add the next revision of a source, unless the newest one says the same; its number either way.
 -- No row means that somebody else added one at the same instant: ask again, and see it.
--- fence:  none; the key decides who adds a revision
+-- fence:  the key decides who adds a revision; FOR KEY SHARE waits for whoever removes the source, and then begins anew
 -- index:  source_pkey
 with newest as (
     select revision
@@ -11,6 +11,7 @@ with newest as (
      where name = %(name)s
      order by revision desc
      limit 1
+       for key share
 ), added as (
     insert into dataset.source (name, revision, connection, relation, query, file, store, created_at)
     select %(name)s

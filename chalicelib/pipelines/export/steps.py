@@ -155,5 +155,5 @@ def _pinned(subject: ExportSubject) -> tuple[Row, Definition]:
     found = registry.definition(db, subject.dataset, subject.definition)
     source = registry.source(db, subject.source, subject.source_revision)
     assert found is not None
-    assert source is not None  # foreign keys hold both
+    assert source is not None  # a foreign key holds the one, and what a job has pinned isn't removed
     return source, Definition.kept(found["body"])

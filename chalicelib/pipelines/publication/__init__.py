@@ -53,7 +53,7 @@ def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
     definition = registry.definition(tx, dataset)
     if definition is None:
         raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition yet: `leaseway apply` puts one.")
-    source = registry.source(tx, definition["body"]["source"])
+    source = registry.hold_source(tx, definition["body"]["source"])
     if source is None:
         raise Refusal("unknown_source", "source", codes.PROBLEMS["unknown_source"].remedy)
     return PublicationSubject(

@@ -21,14 +21,17 @@ ENGINE = statements("chalicelib.engine")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def register(sql: Sql, manifest: Manifest) -> tuple[int, bool]:
+def register(tx: Sql, manifest: Manifest) -> tuple[int, bool]:
     """Register a manifest with the revisions that its sources have now; its version, and whether that is a new one.
 
     The same content as the newest one's is that version again. Raises Invalid, with every fault at once.
     """
-    pinned = pin_sources(sql, manifest)
+    for contract in manifest.contracts:  # what it names can't be removed until it is registered
+        datasets.hold_source(tx, contract.source)
+        datasets.hold_connection(tx, contract.target.connection)
+    pinned = pin_sources(tx, manifest)
     while True:
-        row = sql.one(SQL.register_manifest, body=Jsonb(pinned.as_json()), sha256=pinned.etag)
+        row = tx.one(SQL.register_manifest, body=Jsonb(pinned.as_json()), sha256=pinned.etag)
         if row:
             return int(row["version"]), bool(row["created"])
 

@@ -11,5 +11,5 @@ from .target import drop_staging
 def remove_staging(row: LedgerRow) -> None:
     """Drop the staging table in the target's database; again: no effect."""
     connection = datasets.connection(context().db, row.locator["connection"])
-    assert connection is not None  # connections stay
+    assert connection is not None  # it stays as long as it has left something
     drop_staging(address(connection), row.locator["table"])

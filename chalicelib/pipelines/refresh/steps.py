@@ -181,7 +181,7 @@ class _Refresh:
 
     def _refresh(self, contract: Contract, index: int, started_at: datetime) -> None:
         connection = datasets.connection(self._db, contract.target.connection)
-        assert connection is not None  # registered with the manifest, and connections stay
+        assert connection is not None  # what a job's manifest names isn't removed
         dsn = address(connection)
         staging = f"refresh_{self._job.id.hex}_{index}"
         self._job.note("refresh_staging", {"connection": connection["name"], "table": staging})

@@ -33,6 +33,9 @@ def test_ports_keys_and_what_was_kept_are_the_same_for_the_next_command(tmp_path
     assert again.url == url
     assert environment["LEASEWAY_SECRET_NYC"] == "postgresql://reader@somewhere"
 
+    again.forget("LEASEWAY_SECRET_NYC")
+    assert environment.keys() - first.environment().keys() == {"LEASEWAY_SECRET_NYC"}
+
 
 def test_two_stacks_share_neither_a_port_nor_a_secret(tmp_path: Path) -> None:
     one, two = Stack(tmp_path / "one"), Stack(tmp_path / "two")
