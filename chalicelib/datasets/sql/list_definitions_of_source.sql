@@ -1,5 +1,5 @@
--- The newest definition of each dataset that is made from a source.
--- index:  definition_pkey
+-- The newest definition of each dataset that is made from a source, and isn't deleted.
+-- index:  definition_pkey, dataset_pkey
 select dataset_id
      , body
   from (
@@ -7,6 +7,9 @@ select dataset_id
            dataset_id
          , body
       from dataset.definition
+      join dataset.dataset
+        on dataset.id = definition.dataset_id
+       and dataset.deleted_at is null
      order by dataset_id, revision desc
   ) as newest
  where body ->> 'source' = %(source)s

@@ -242,5 +242,7 @@ def test_the_datasets_of_a_source_are_found_by_their_newest_definition(database,
     define(database, "roads", source="roads")
     define(database, "air", source="roads")
     define(database, "air")
+    define(database, "rail")
+    registry.delete_dataset(database, "rail")
 
     assert list(registry.definitions_of(database, "flights")) == ["air", "flights"]
