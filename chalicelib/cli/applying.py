@@ -55,8 +55,8 @@ class Change:
     what: str = "unchanged"
     lines: list[str] = field(default_factory=list)
     acts: list[Callable[[], object]] = field(default_factory=list)
-    unchecked: bool = False
-    """Whether nobody has looked if the source has the columns."""
+    compared: "tuple[YamlFile, dict[str, Any]] | None" = None
+    """The file and the definition, where its columns are to be compared with its source."""
     refused: bool = False
     """Whether it can't be done now, which its lines say."""
 
@@ -81,6 +81,8 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     with its old and new value. Applied again, it changes nothing. What is refused all the same holds up nothing else;
     the exit code is 1 then.
 
+    Columns are compared with the source where this is beside the database, and the connection's secret is set here.
+
     With --prune, datasets that the token reaches and that have no file here are deleted, after a question, where they
     have no version. What was published stays: the schedule ends, and the command that takes it back is told.
 
@@ -93,13 +95,11 @@ def apply(folder: Path, dry_run: bool, prune: bool, yes: bool) -> None:
     server = remote()
     faults: list[Fault] = []
     changes = _planned(server, folder, prune, faults)
+    unseen = _compared([change.compared for change in changes if change.compared], faults)
     _stop_at(faults)
     _tell(changes)
-    if any(change.unchecked for change in changes):
-        click.echo(
-            "Not checked: whether the sources have these columns. `leaseway source check SOURCE` lists what one has.",
-            err=True,
-        )
+    for why in unseen:
+        click.echo(f"Not checked: {why}", err=True)
     if not dry_run:
         if not yes and any(change.what == "deleted" for change in changes):
             click.confirm(FOR_GOOD, abort=True, err=True)
@@ -172,6 +172,19 @@ def _planned(server: Remote, folder: Path, prune: bool, faults: list[Fault]) -> 
     elif orphans and not faults:  # a file that can't be read is one all the same
         click.echo(f"Scheduled, with no file here: {', '.join(orphans)}. --prune ends their schedules.", err=True)
     return changes
+
+
+def _compared(definitions: "Sequence[tuple[YamlFile, dict[str, Any]]]", faults: list[Fault]) -> list[str]:
+    """Compare columns with the sources, where this is beside the database; what couldn't be compared, and why."""
+    if not definitions:
+        return []
+    if os.environ.get("LEASEWAY_URL"):
+        return ["whether the sources have these columns. `leaseway source check SOURCE` lists what one has."]
+    from .comparing import compare
+
+    found, unseen = compare(definitions)
+    faults += found
+    return [f"{', '.join(sources)}. {why}" for why, sources in unseen.items()]
 
 
 def _orphans(server: Remote, files: Container[str], schedules: Mapping[str, Any]) -> Iterator[Change]:
@@ -262,7 +275,8 @@ def _of_a_dataset(
         elif checked["changes"]:
             condition = {"If-Match": checked["etag"]} if "etag" in checked else None
             change.of("changed", _lines(checked), _call(server, "PUT", address, content, condition))
-        change.unchecked = any(name.startswith(("columns", "source")) for name in checked["changes"])
+        if any(name.startswith(("columns", "source")) for name in checked["changes"]):
+            change.compared = (file, content)
     address = f"/datasets/{dataset}/schedule"
     before = scheduled and show.cadence(scheduled)
     if schedule is None:

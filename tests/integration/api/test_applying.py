@@ -5,15 +5,17 @@ from itertools import count
 from textwrap import dedent
 
 import httpx
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from chalicelib import pipelines
 from chalicelib.api import datasets, requests
-from chalicelib.cli import applying, leaseway, remote
+from chalicelib.cli import applying, comparing, leaseway, remote
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.engine import Cadence
+from chalicelib.exports.relation import snapshot
 from chalicelib.security import create_token
 
 from .seeding import publish, register_source, tokens, written
@@ -104,6 +106,7 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path, monkeypatch, http, database):
     register_source(database)
+    monkeypatch.setenv("LEASEWAY_URL", "http://localhost:4000")  # from there no source is to be seen
     return Folder(tmp_path, monkeypatch, http, tokens(database)["operator"])
 
 
@@ -504,3 +507,94 @@ def test_every_answer_was_asked_for_at_this_leaseway_alone(folder):
     folder.apply()
 
     assert json.dumps(folder.asked).count("/datasets/roads/") == 4
+
+
+@pytest.fixture
+def beside(folder, monkeypatch, admin_database_dsn, dsn):
+    """The folder is applied beside the database, where the source's secret is set; public.flights has id and name."""
+    monkeypatch.delenv("LEASEWAY_URL")
+    monkeypatch.setenv("LEASEWAY_SECRET_OFFICE", dsn)
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute("create table public.flights (id int, name text)")
+        admin.execute("grant select on public.flights to leaseway_app")
+        yield folder
+        admin.execute("drop table if exists public.flights")
+
+
+def test_columns_that_a_source_lacks_or_has_otherwise_are_faults_of_the_file(beside, database, admin_database_dsn):
+    beside.write("bridges", ROADS)
+    beside.edit(
+        "roads", "  - {name: name, type: text}", "  - {name: nam, type: text}\n  - {name: h, type: date, from: height}"
+    )
+    beside.edit("bridges", "type: text", "type: date")
+
+    assert beside.apply(code=1) == [
+        "bridges.yaml:10:6: columns[1].name name is of another type than date there: `leaseway source check flights`",
+        "roads.yaml:10:6: columns[1].name nam isn't there: `leaseway source check flights`",
+        "roads.yaml:11:27: columns[2].from height isn't there: `leaseway source check flights`",
+        "3 to mend; nothing was changed.",
+    ]
+    assert registry.definition(database, "roads") is None
+
+    beside.edit("roads", "nam,", "name,")
+    beside.edit("roads", "from: height", "from: name")
+    beside.edit("roads", "date", "text")
+    beside.edit("bridges", "type: date", "type: text")
+    assert beside.apply()[-1] == "2 created."
+
+    with psycopg.connect(admin_database_dsn) as admin:
+        admin.execute("alter table public.flights drop column name")
+    beside.edit("roads", "All roads.", "Each road.")
+    assert beside.apply()[-1] == "1 changed, 1 unchanged."  # its columns are what they were
+
+
+def test_more_columns_than_are_named_are_counted(beside):
+    beside.edit(
+        "roads", "  - {name: name, type: text}", "\n".join(f"  - {{name: c{n}, type: text}}" for n in range(23))
+    )
+
+    told = beside.apply(code=1)
+
+    assert sum("isn't there" in line for line in told) == 20
+    assert "roads.yaml:7:1: columns has 3 more that the source flights lacks" in told
+
+
+def test_columns_of_a_file_are_compared_with_those_that_it_was_registered_with(beside, database):
+    columns = [{"name": name, "type": "text", "nulls": 0} for name in ("id", "Name")]
+    registry.register_file(
+        database, "trees", {"key": "k", "bytes": 1, "sha256": "1", "records": 1, "dialect": {}, "columns": columns}
+    )
+    beside.edit("roads", "source: flights", "source: trees")
+
+    assert beside.apply(code=1)[:2] == [
+        "roads.yaml:8:5: columns[0].name id is of another type than integer there: `leaseway source check trees`",
+        "roads.yaml:10:6: columns[1].name name isn't there: `leaseway source check trees`",
+    ]
+
+
+def test_a_source_that_cannot_be_seen_is_said_and_holds_up_nothing(beside, database, monkeypatch):
+    with database.transaction() as tx:
+        registry.register_source(tx, "ghosts", "office", "public.ghosts", None)
+        registry.register_store(tx, "sensors", "sensors")
+    beside.write("ghosts", ROADS.replace("source: flights", "source: ghosts"))
+    beside.write("sensors", ROADS.replace("source: flights", "source: sensors"))
+
+    told = beside.apply("--dry-run")
+    [missing] = [line for line in told if line.startswith("Not checked")]
+    assert missing.startswith("Not checked: ghosts. There is no relation of that name.")
+    assert told[-1] == "3 created. Nothing was changed: it was a dry run."
+
+    monkeypatch.setenv("LEASEWAY_SECRET_OFFICE", "postgresql://127.0.0.1:9/nowhere")
+    looked = []
+    monkeypatch.setattr(comparing, "snapshot", lambda relation: looked.append(relation) or snapshot(relation))
+    [away] = [line for line in beside.apply("--dry-run") if line.startswith("Not checked")]
+    assert away.startswith("Not checked: ghosts, flights. The source's database doesn't answer.")
+    assert len(looked) == 1
+
+    for value, why in (
+        ("no DSN", "The secret isn't a connection string"),
+        ("", "LEASEWAY_SECRET_OFFICE isn't set here"),
+    ):
+        monkeypatch.setenv("LEASEWAY_SECRET_OFFICE", value)
+        assert f"Not checked: ghosts, flights. {why}" in "\n".join(beside.apply("--dry-run"))
+    assert beside.apply()[-1] == "3 created."
