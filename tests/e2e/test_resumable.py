@@ -28,7 +28,7 @@ RECORDS = 3_000_000
 SECONDS = 20
 DEFINITION = """
 title: {en: Counts}
-description: {en: Three million narrow records.}
+description: {en: Three million counts of what passes by.}
 keywords: {en: [numbers]}
 languages: [en]
 publisher: {name: {en: Office}, iri: "https://office.example.org/id"}
@@ -36,9 +36,31 @@ contact: {name: {en: Open data desk}, email: opendata@example.org}
 themes: [TRAN]
 licence: CC0
 source: counts
-formats: [csv, json, jsonl, xml]
-gzip: [csv, json, jsonl, xml]
-columns: [{name: n, type: integer}]
+formats: [csv, csv-excel, geojson, json, jsonl, xml]
+gzip: [csv, csv-excel, geojson, json, jsonl, xml]
+geojson: {longitude: lon, latitude: lat}
+columns:
+  - {name: n, type: integer}
+  - {name: note, type: text}
+  - {name: lon, type: decimal}
+  - {name: lat, type: decimal}
+  - {name: at, type: timestamptz}
+  - {name: more, type: json}
+"""
+
+# In no order, and one in ten with whatever some format has to quote, escape, mark or leave out.
+COUNTS = rf"""
+create table counts as
+select (n * 7919::bigint % {RECORDS})::int as n
+     , case n % 50
+            when 0 then e'"so", <b>&;\r\n\u000b🚲' when 1 then '' when 2 then '=1+1' when 3 then null
+            else 'bikes' end as note
+     , (n % 36000 - 18000) * 0.01 as lon
+     , case when n % 50 <> 4 then (n % 18000 - 9000) * 0.001 end as lat
+     , timestamptz '2024-03-31 00:30:00+00' + n * interval '0.5 s' as at
+     , case n % 50 when 0 then e'{{"a":\n [1.50, "<"]}}' else '1' end::json as more
+  from generate_series(1, {RECORDS}) as n;
+grant select on counts to counts_reader
 """
 
 PATIENCE = 900
@@ -66,11 +88,7 @@ def counts(stack: Stack, run: Run, environment: dict[str, str], tmp_path: Path) 
         admin.execute("create database counts")
         admin.execute("create role counts_reader login password 'counts'")
         with psycopg.connect(make_conninfo(dsn, dbname="counts"), autocommit=True) as source:
-            # Narrow, and in no order: what is shown here is the way, not the width.
-            source.execute("create table counts (n int)")
-            mixed = f"n * 7919::bigint % {RECORDS}"
-            source.execute(f"insert into counts select {mixed} from generate_series(1, {RECORDS}) n".encode())
-            source.execute("grant select on counts to counts_reader")
+            source.execute(COUNTS.encode())
         address = f"postgresql://counts_reader:counts@127.0.0.1:{admin.info.port}/counts"
         environment["LEASEWAY_SECRET_COUNTS"] = address
         run("connection", "add", "counts", "--secret", "LEASEWAY_SECRET_COUNTS")
@@ -116,7 +134,7 @@ def published(run: Run, http: httpx.Client, meanwhile: Callable[[], None] = lamb
                 size += len(block)
         assert (size, digest.hexdigest()) == (file["bytes"], file["sha256"])
     found = {file["url"].rpartition("/")[2]: (file["bytes"], file["sha256"]) for file in record["files"]}
-    assert len(found) == 8
+    assert len(found) == 12
     return found
 
 
