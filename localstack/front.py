@@ -100,7 +100,8 @@ class Front:
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         # LocalStack unpacks some bodies, and reads in a way of its own what is called aws-chunked: none goes on packed.
-        if request.can_read_body and request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        encodings = {encoding.lower() for encoding in request.headers.getall("Content-Encoding", [])}
+        if request.can_read_body and encodings - {"identity"}:
             raise Refused(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "Send the body without Content-Encoding."
             )
@@ -131,7 +132,9 @@ class Front:
             return await self._forward(request, request.raw_path, headers, None)
         if request.method not in {"GET", "PUT"}:
             raise Refused(HTTPStatus.FORBIDDEN, "forbidden", "A presigned address is good for its own method only.")
-        signed = verify(self.key, self.url, request.method, request.raw_path, request.headers, datetime.now(UTC))
+        # What `Connection` names goes no further: a signed header among them counts as missing, or S3 would miss it.
+        came = _passed(request.headers, lambda name: True)
+        signed = verify(self.key, self.url, request.method, request.raw_path, came, datetime.now(UTC))
         if request.method == "PUT" and request.content_length is None:
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "length_required", "An upload tells its Content-Length.")
         # As at S3, a header `x-amz-…` counts only if it was signed: it could turn an upload into a copy.
@@ -208,7 +211,7 @@ class Signed:
 
 
 def verify(
-    key: Credentials, base: str, method: str, target: str, headers: CIMultiDictProxy[str], now: datetime
+    key: Credentials, base: str, method: str, target: str, headers: CIMultiDict[str], now: datetime
 ) -> Signed:
     """Check a presigned SigV4 address (its query form) with the stack's own key, or refuse it."""
     path, _, query = target.partition("?")
@@ -228,8 +231,9 @@ def verify(
     unsigned = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
     signed = AWSRequest(method=method, url=f"{base}{path}?{unsigned}")
     for name in names:
-        # The host is the one that addresses are signed for, whatever a proxy made of it.
-        signed.headers[name] = urlsplit(base).netloc if name == "host" else headers.get(name, "")
+        # The host is the one that addresses are signed for, whatever a proxy made of it. Of another header every value
+        # counts, as at S3: who is asked next may read another one than the first.
+        signed.headers[name] = urlsplit(base).netloc if name == "host" else ",".join(headers.getall(name, []))
     signed.context["timestamp"] = stamp
     signer = S3SigV4QueryAuth(key, "s3", region)
     expected = signer.signature(signer.string_to_sign(signed, signer.canonical_request(signed)), signed)
