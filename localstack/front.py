@@ -210,9 +210,7 @@ class Signed:
     headers: frozenset[str]
 
 
-def verify(
-    key: Credentials, base: str, method: str, target: str, headers: CIMultiDict[str], now: datetime
-) -> Signed:
+def verify(key: Credentials, base: str, method: str, target: str, headers: CIMultiDict[str], now: datetime) -> Signed:
     """Check a presigned SigV4 address (its query form) with the stack's own key, or refuse it."""
     path, _, query = target.partition("?")
     fields = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
