@@ -557,9 +557,9 @@ class Machine(RuleBasedStateMachine):
 
     def remember(self, error: BaseException) -> None:
         if isinstance(error, Exception) and not isinstance(error, HypothesisException):
+            self.violated.append(error)  # first, for it may be that nothing can be read any more
             kinds = [f"{event['job_id'][-4:]} {event['kind']}" for event in self.watch.snapshot().events]
             error.add_note(f"what had happened: {', '.join(kinds)}")
-            self.violated.append(error)
 
 
 def explore(world: World, counts: dict[str, int], seed: int | None = None, **more: Any) -> None:
@@ -606,9 +606,18 @@ def test_whatever_comes_in_whatever_order(world, figures, seed):
     explore(world, figures, seed)
 
 
-def test_what_goes_wrong_only_once_is_told_all_the_same(world, monkeypatch):
-    fates = iter(["a hiccup"])
-    monkeypatch.setattr(Machine, "left_alone", lambda machine: require(not next(fates, None), "it hiccuped"))
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_goes_wrong_only_once_is_told_all_the_same(world, monkeypatch, readable):
+    fates, looks, snapshot = iter(["a hiccup"]), iter([readable]), world.watch.snapshot
+
+    def left_alone(machine: Machine) -> None:
+        if next(fates, None):
+            monkeypatch.setattr(
+                world.watch, "snapshot", lambda: snapshot() if next(looks, True) else raising(OSError())
+            )
+            raise Violation("it hiccuped")
+
+    monkeypatch.setattr(Machine, "left_alone", left_alone)
 
     with pytest.raises(Violation, match="it hiccuped"):
         explore(world, {})
