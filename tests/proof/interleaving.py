@@ -161,6 +161,8 @@ class Step:
     """
 
     actor: int
+    told: list[str]
+    """How far each came: the same whenever this way is gone."""
     moved: set[int]
     """Who went on: the actor, and whoever had waited for what it held."""
     read: set[int]
@@ -211,7 +213,7 @@ class Stage:
 
     def step(self, number: int) -> Step:
         """Until its next point, its end, or a lock that another one holds; whoever waited for a lock goes on, too."""
-        actor = self.actors[number]
+        actor, began = self.actors[number], len(self.story)
         actor.paused.clear()
         actor.running = True
         actor.turn.release()
@@ -226,6 +228,7 @@ class Stage:
         changes = [changes[at] for at in moved]
         step = Step(
             number,
+            self.story[began:],
             moved,
             read=set().union(*(now.read for _, _, now in changes)),
             sought=set().union(*(now.sought for _, _, now in changes)),
@@ -286,7 +289,8 @@ def follow(stage: Stage, moment: Moment, actor: int, draw: random.Random) -> tup
         here, turn = moments[len(order)], turns[len(order)]
         require(turn in ready, "the same order went another way:", *stage.story)
         order.append((here, stage.step(turn)))
-        here.begun.setdefault(turn, order[-1][1])
+        known = here.begun.setdefault(turn, order[-1][1])
+        require(known.told == order[-1][1].told, "the same order went another way:", *stage.story)
     waiting = [actor.name for actor in stage.actors if actor.running]
     require(not waiting, "a deadlock:", waiting, *stage.story)
     return order, True

@@ -17,7 +17,7 @@ from chalicelib.engine.model import Counts
 from tests import toy
 from tests.proof.conftest import LONG
 from tests.proof.interleaving import Step, explore
-from tests.proof.watch import Snapshot, require
+from tests.proof.watch import Snapshot, Violation, require
 from tests.proof.world import World
 from tests.toy import Parcel
 
@@ -593,7 +593,7 @@ def test_orders_that_are_left_out_end_as_those_that_are_run(world, figures, monk
 
     def run() -> list[str]:
         ends.clear()
-        figures["orders"] = orders(world, before, acts, lambda *end: ends.append(end_of(*end)), None)
+        orders(world, before, acts, lambda *end: ends.append(end_of(*end)), None)
         return list(ends)
 
     some = run()
@@ -601,3 +601,14 @@ def test_orders_that_are_left_out_end_as_those_that_are_run(world, figures, monk
     every = run()
     assert set(some) == set(every)
     assert len(some) < len(every)
+    figures["with nothing left out"] = len(every)
+
+
+def test_an_order_that_goes_another_way_the_next_time_is_told(world):
+    first = iter([claim])
+
+    def changing(scene: Scene) -> Act:
+        return next(first, cancel)(scene)
+
+    with pytest.raises(Violation, match="the same order went another way"):
+        orders(world, Scene.accept, [changing, claim], nothing_more, None)
