@@ -22,6 +22,7 @@ import urllib3
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from .errors import naming
 from .files import LONGEST_HEADER
 
 LARGEST_ANSWER = 1024 * 1024
@@ -177,6 +178,7 @@ class _File(_Answer):
 class _Details(_Answer):
     sqlstate: Annotated[str, StringConstraints(pattern=r"^[0-9A-Z]{5}$")] | None = None
     column: Column | None = None
+    others: Annotated[list[Column], Field(max_length=1_599)] = []
     record: Count | None = None
 
 
@@ -433,11 +435,12 @@ class RemoteDataService:
 
     def _export(self, found: _Export, wanted: Wanted) -> Export:
         if found.status == "failed":
-            known = found.code in TOLD
-            details = found.details.model_dump(exclude_none=True)
-            if found.details.column not in {column["source"] for column in wanted.columns}:
-                details.pop("column", None)
-            return Export(failed=found.code if known else "export_failed", details={"host": self.host, **details})
+            code = found.code if found.code in TOLD else "export_failed"
+            details: dict[str, Any] = found.details.model_dump(include={"sqlstate", "record"}, exclude_none=True)
+            known = {column["source"] for column in wanted.columns}
+            if columns := [name for name in (found.details.column, *found.details.others) if name in known]:
+                details |= naming(columns)
+            return Export(failed=code, details={"host": self.host, **details})
         files = [ExportedFile(**file.model_dump()) for file in found.files]
         if found.status == "done":
             asked = {(file.name, file.format, file.media_type, file.compress, found.records) for file in wanted.files}

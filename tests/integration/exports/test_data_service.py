@@ -28,7 +28,10 @@ WANTED = Wanted(
     definition=3,
     source="trees",
     source_revision=2,
-    columns=[{"name": "id", "type": "integer", "source": "tree_id"}],
+    columns=[
+        {"name": "id", "type": "integer", "source": "tree_id"},
+        {"name": "height", "type": "decimal", "source": "height"},
+    ],
     files=[
         WantedFile("trees.csv", "csv", "text/csv", options={"bom": True}),
         WantedFile("trees.csv.gz", "csv", "text/csv", "application/gzip", {"bom": True}),
@@ -69,7 +72,10 @@ def test_what_the_client_sends_is_what_the_contract_says_and_nothing_else(client
         "dataset": "trees",
         "definition": 3,
         "source": {"name": "trees", "revision": 2},
-        "columns": [{"name": "id", "type": "integer", "source": "tree_id"}],
+        "columns": [
+            {"name": "id", "type": "integer", "source": "tree_id"},
+            {"name": "height", "type": "decimal", "source": "height"},
+        ],
         "files": [
             {"name": "trees.csv", "format": "csv", "media_type": "text/csv", "options": {"bom": True}},
             {
@@ -205,6 +211,11 @@ def test_an_export_that_is_known_is_never_silently_started_anew(client, remote) 
             {"record": 7, "column": "tree_id"},
         ),
         ({"code": "source_changed", "details": {"column": "canary"}}, "source_changed", {}),
+        (
+            {"code": "source_changed", "details": {"column": "tree_id", "others": ["canary", "height"]}},
+            "source_changed",
+            {"column": "tree_id", "others": ["height"]},
+        ),
         ({"code": "source_timeout"}, "source_timeout", {}),
         ({"code": "source_unreachable"}, "export_failed", {}),
         ({"code": "storage_refused"}, "export_failed", {}),
