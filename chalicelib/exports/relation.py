@@ -413,7 +413,7 @@ class Source:
         """The type of each column."""
         # The server would cut a longer name, and find another column.
         if too_long := [column for column in self.columns if len(column.source.encode()) > LONGEST_NAME]:
-            raise self._changed(too_long)
+            raise self._changed(too_long, "42703")
         names = [f"source.{quoted(column.source)}" for column in self.columns]
         statement = f"select {', '.join(names)} from {self._from} as source limit 0"
         try:
