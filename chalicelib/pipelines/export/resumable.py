@@ -264,7 +264,10 @@ class Resumable:
                         raise Stale
                 yield copy
         except SourceError as error:
-            if error.code in PASSING or error.code == "record_too_large":  # XML's escapes may make it so
+            if error.code == "record_too_large":  # XML's escapes may make it so
+                error.details["relation"] = self._job.subject.source  # nobody knows the copy's name
+                raise
+            if error.code in PASSING:
                 raise
             raise Stale from error
 
