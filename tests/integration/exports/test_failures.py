@@ -366,3 +366,7 @@ def test_a_record_that_a_worker_could_not_hold_is_named_by_its_size(source, tmp_
     assert raised.value.code == "record_too_large"
     assert raised.value.details == {"relation": "open.t", "maximum": 300_000}
     assert 400_000 < size < 400_200
+
+    monkeypatch.setattr("chalicelib.exports.relation.LARGEST", size)
+    exported, _ = files_of(Relation(source.dsn, "open.t", None, ABC), tmp_path, specs=[spec])
+    assert exported.records == 2
