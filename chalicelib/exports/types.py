@@ -40,7 +40,6 @@ JSON = r"""case when pg_catalog.pg_typeof({0}) operator(pg_catalog.<>) 'pg_catal
 # WKT has a word for everything that the RFC lacks. Of GeoJSON PostGIS makes a polygon of a triangle in a collection and
 # writes NaN, and none but JSON's own reader would notice: so the same is asked, whichever format is asked for.
 SHAPE = """(select case
-    when g is null then null
     when not ({within} and {{s}}st_astext(g, 0) operator(pg_catalog.~) '{shapes}')
     then ({{s}}geometrytype(g) operator(pg_catalog.||) ' is no place')::int::pg_catalog.text
     when {{s}}geometrytype(g) operator(pg_catalog.=) any (array['POLYGON', 'MULTIPOLYGON']) then {turned}

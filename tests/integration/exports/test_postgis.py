@@ -12,7 +12,7 @@ from psycopg import sql
 
 from chalicelib.exports import CSV, JSON, XML, Column, FileSpec, Relation, SourceError, Store
 from chalicelib.exports.check import Wanted, check
-from chalicelib.exports.formats import JSON_LINES, STAGING, geojson
+from chalicelib.exports.formats import JSON_LINES, STAGING, excel_csv, geojson
 from chalicelib.exports.relation import snapshot
 from chalicelib.exports.types import type_of
 from localstack.postgresql import account
@@ -21,11 +21,11 @@ from tests.debian import NotToBeHad
 from .conftest import Source
 from .memory import MemoryS3
 from .postgis import PostGIS
-from .readers import read_csv, read_features, read_json, read_xml
+from .readers import read_csv, read_excel, read_features, read_json, read_xml
 from .test_records import files_of, hostile
 from .test_staged import by_way_of_the_copy, copied, directly, own  # noqa: F401 - a fixture
 
-SPECS = [FileSpec(CSV), FileSpec(JSON), FileSpec(XML), FileSpec(JSON_LINES), FileSpec(geojson(geometry="g"))]
+SPECS = [FileSpec(format_) for format_ in (CSV, JSON, XML, JSON_LINES, geojson(geometry="g"), excel_csv())]
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +101,7 @@ def test_a_geometry_is_wkt_in_csv_and_xml_and_geojson_in_the_others(source, tmp_
         "SRID=4326;GEOMETRYCOLLECTION ZM (POINT ZM EMPTY, MULTIPOLYGON ZM EMPTY, POINT ZM (1 2 3 4))",
         "SRID=4326;GEOMETRYCOLLECTION(POINT EMPTY)",
         "SRID=4326;POINT Z (1 2 1e30)",
+        "SRID=4326;MULTIPOLYGON(((0 0, 0 1, 1 1, 0 0)))",
         None,
     )
 
@@ -119,9 +120,10 @@ def test_a_geometry_is_wkt_in_csv_and_xml_and_geojson_in_the_others(source, tmp_
         "GEOMETRYCOLLECTION Z (POINT Z EMPTY,MULTIPOLYGON Z EMPTY,POINT Z (1 2 3))",
         "GEOMETRYCOLLECTION(POINT EMPTY)",
         "POINT Z (1 2 1e+30)",
+        "MULTIPOLYGON(((0 0,1 1,0 1,0 0)))",
         None,
     ]
-    for read, name in ((read_csv, "csv"), (read_xml, "xml")):
+    for read, name in ((read_csv, "csv"), (read_xml, "xml"), (read_excel, "excel.csv")):
         assert [record["g"] for record in read(contents[name])] == wkt, name
     found = [numbers(geometry) for geometry, _ in read_features(contents["geojson"])]
     assert found == [numbers(record["g"]) for record in read_json(contents["json"])]
@@ -132,6 +134,7 @@ def test_a_geometry_is_wkt_in_csv_and_xml_and_geojson_in_the_others(source, tmp_
     assert found[4]["geometries"][1] == {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}
     assert [shape["type"] for shape in found[9]["geometries"]] == ["Point", "MultiPolygon", "Point"]
     assert found[10] == {"type": "GeometryCollection", "geometries": []}
+    assert found[12]["coordinates"] == [found[3]["coordinates"]]
     assert found[-1] is None
     assert [list(properties) for _, properties in read_features(contents["geojson"])] == [["n"]] * len(wkt)
 
@@ -179,6 +182,7 @@ def test_what_has_no_srid_has_the_declared_one(source, tmp_path):
         "SRID=4326;POINT Z (1 2 NaN)",
         "SRID=4326;LINESTRING(0 0, NaN NaN, 1 1)",
         "SRID=4326;MULTIPOINT(EMPTY, 1 2)",  # RFC 7946 has no position without numbers
+        "SRID=4326;MULTIPOLYGON(EMPTY)",  # nor a polygon without rings in another, though all of it is empty
         "SRID=4326;GEOMETRYCOLLECTION(GEOMETRYCOLLECTION(POINT(1 2)))",
         "SRID=4326;GEOMETRYCOLLECTION(TRIANGLE((0 0, 0 1, 1 1, 0 0)))",
         "SRID=25832;POINT(5e30 5500000)",
