@@ -27,13 +27,14 @@ def test_a_record_is_one_line_of_json_however_its_json_values_were_written(sourc
     written = '{"a":\r\n "b\\nc",\n\n"d": [\r1]}'
     source.run("insert into open.t values (%s, array[%s, null]::json[])", written, written)
 
-    relation = Relation(source.dsn, "open.t", None, columns_of(j="json", a="json[]"))
-    _, contents = files_of(relation, tmp_path, specs=[FileSpec(JSON), LINES, FEATURES])
+    value = {"a": "b\nc", "d": ["1"]}
+    for name, type_, expected in (("j", "json", value), ("a", "json[]", [value, None])):
+        relation = Relation(source.dsn, "open.t", None, columns_of(**{name: type_}))
+        _, contents = files_of(relation, tmp_path, specs=[FileSpec(JSON), LINES, FEATURES])
 
-    expected = {"a": "b\nc", "d": ["1"]}
-    for name, read, lines in (("json", read_json, 2), ("jsonl", read_jsonl, 1), ("geojson", read_geojson, 2)):
-        assert (contents[name].count(b"\n"), contents[name].count(b"\r")) == (lines, 0), name
-        assert read(contents[name]) == [{"j": expected, "a": [expected, None]}], name
+        for suffix, read, lines in (("json", read_json, 2), ("jsonl", read_jsonl, 1), ("geojson", read_geojson, 2)):
+            assert (contents[suffix].count(b"\n"), contents[suffix].count(b"\r")) == (lines, 0), (type_, suffix)
+            assert read(contents[suffix]) == [{name: expected}], (type_, suffix)
 
 
 def test_OD_74_a_column_that_is_null_in_all_records_stands_in_every_file_in_its_place(source, tmp_path):
