@@ -420,7 +420,9 @@ class Source:
             # With parameters, even none, the server takes one statement only: a query can't end ours and begin its own.
             cursor = self.connection.execute(statement, binary=True)
         except psycopg.errors.UndefinedColumn as error:
-            begins = accumulate((len(name) + len(", ") for name in names), initial=len("select "))
+            in_bytes = self.connection.info.parameter_status("server_encoding") == "SQL_ASCII"  # else in characters
+            sizes = (len(name.encode() if in_bytes else name) + len(", ") for name in names)
+            begins = accumulate(sizes, initial=len("select "))
             position = int(error.diag.statement_position or 1) - 1
             if not (found := list(takewhile(lambda begin: begin <= position, begins))) or len(found) > len(names):
                 raise

@@ -164,6 +164,17 @@ def test_a_column_with_line_breaks_in_its_name_is_read_and_missing_it_is_named(s
     assert files_of(Relation(source.dsn, "open.t", None, columns), tmp_path)[1]["csv"] == b"a,c\n"
 
 
+def test_a_missing_column_is_named_where_the_server_counts_bytes(make_source, tmp_path):
+    source = make_source("encoding SQL_ASCII locale 'C'")
+    source.run('create table open.t ("численность населения" int, b int)'.encode())
+    columns = [Column(name, "integer", name) for name in ("численность населения", "x", "b", "y")]
+
+    error = refusal(Relation(source.dsn, "open.t", None, columns), tmp_path)
+    assert (error.details["column"], error.details["others"]) == ("x", ["y"])
+    error = refusal(Relation(source.dsn, "open.t", None, columns[:2]), tmp_path)
+    assert error.details["column"] == "x"
+
+
 def test_a_name_that_the_server_would_cut_is_no_column(source, tmp_path):
     source.run(f'create table open.t ("{"x" * 63}" int)')
 
