@@ -233,6 +233,13 @@ class Machine(RuleBasedStateMachine):
     def living(self, hand: Hand) -> bool:
         return not hand.gone and self.clock.now() < hand.expires
 
+    def owns(self, hand: Hand) -> bool:
+        """Whether the job is its own as far as the database knows: one that has died may own it still."""
+        job = self.watch.last.jobs.get(str(hand.leased.id))
+        if job is None or job["finished_at"] or job["claim_id"] != hand.leased.claim_id:
+            return False
+        return self.clock.now() < datetime.fromisoformat(job["locked_until"])
+
     def expected(self, hand: Hand, act: str) -> bool:
         """Whether the write must arrive, as far as the claim goes; its job's own rules come on top."""
         return self.living(hand) and not (act == "retry" and hand.leased.attempts >= 3)
@@ -290,10 +297,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=any_of)
     def a_stale_owner_replays_every_write(self, which):
-        if all(self.living(hand) for hand in self.hands):
+        if all(self.owns(hand) for hand in self.hands):
             self.hand(which)
             self.clock.advance("11 min")
-        hands = [hand for hand in self.hands if not self.living(hand)]
+        hands = [hand for hand in self.hands if not self.owns(hand)]
         # Most telling while somebody else owns the job.
         owned = {hand.leased.id for hand in self.hands if self.living(hand)}
         hands = [hand for hand in hands if hand.leased.id in owned] or hands
