@@ -268,10 +268,10 @@ def while_it_is_removed(database, act):
     with ThreadPoolExecutor(1) as pool:
         with database.transaction() as tx:
             registry.take_source(tx, "flights")
-            registry.remove_source(tx, "flights")
             racing = pool.submit(act)
             while not tx.run("select 1 from pg_locks where not granted"):
                 assert not racing.done(), racing.result()
+            registry.remove_source(tx, "flights")
         return racing.result(30)
 
 
@@ -330,6 +330,33 @@ def test_a_source_that_is_registered_while_it_is_removed_begins_anew(database, o
 
     assert while_it_is_removed(database, register) == 1
     assert [source["revision"] for source in registry.sources(database)] == [1]
+
+
+def test_a_revision_that_came_while_its_source_was_being_removed_is_held_by_nobody(database, other, flights):
+    registered = Event()
+
+    def register(relation):
+        with other.transaction() as tx:
+            registry.register_source(tx, "flights", "office", relation, None)
+            registered.set()
+            assert any(tx.run("select 1 from pg_locks where not granted") for _ in range(10_000))
+
+    def registered_again():
+        with other.transaction() as tx:
+            return registry.register_source(tx, "flights", "office", "public.again", None)
+
+    def held():
+        with other.transaction() as tx:
+            return registry.hold_source(tx, "flights")
+
+    for act, outcome in ((held, None), (registered_again, 1)):
+        registered.clear()
+        with ThreadPoolExecutor(1) as pool:
+            registering = pool.submit(register, f"public.{act.__name__}")
+            assert registered.wait(30)
+            assert while_it_is_removed(database, act) == outcome
+            registering.result(30)
+        register_source(database)
 
 
 def test_a_manifest_that_is_registered_while_its_source_is_removed_is_refused(database, other, run, flights, tmp_path):
