@@ -390,9 +390,8 @@ class Source:
 
     def check_names(self) -> None:
         """Refuse a published name that the source's encoding can't say: its server writes the names, too."""
-        for column in self.columns:
-            if not self._can_say(column.name):
-                raise SourceError("source_encoding", "22P05", relation=self.name, column=column.name)
+        if unsaid := [column.name for column in self.columns if not self._can_say(column.name)]:
+            raise SourceError("source_encoding", "22P05", relation=self.name, **naming(unsaid))
 
     def _can_say(self, name: str) -> bool:
         """Whether the source's encoding has the characters of a name."""

@@ -264,7 +264,7 @@ def test_text_of_a_database_without_encoding_is_checked(make_source, tmp_path):
     assert (error.code, error.details["sqlstate"]) == ("source_bad_record", "22021")
 
 
-@pytest.mark.parametrize("columns", [["t", "€"], ["größe", "漢字"]])
+@pytest.mark.parametrize("columns", [["t", "€", "字"], ["größe", "漢字", "€"]])
 def test_a_name_that_the_source_s_encoding_lacks_is_the_definition_s_fault(make_source, tmp_path, columns):
     source = make_source("encoding LATIN1 locale 'C'")
     source.run("create table open.t as select 'größe' as t")
@@ -273,7 +273,7 @@ def test_a_name_that_the_source_s_encoding_lacks_is_the_definition_s_fault(make_
     error = refusal(Relation(source.dsn, "open.t", None, published), tmp_path)
     report = check(source.dsn, [Wanted("t", "open.t", None, published)])
 
-    details = {"sqlstate": "22P05", "relation": "open.t", "column": columns[1]}
+    details = {"sqlstate": "22P05", "relation": "open.t", "column": columns[1], "others": columns[2:]}
     assert (error.code, error.details) == ("source_encoding", details)
     assert report.sources == {"t": "source_encoding"}
     assert any(f"column {columns[1]}" in finding and "another `name`" in finding for finding in report.findings)
@@ -281,17 +281,22 @@ def test_a_name_that_the_source_s_encoding_lacks_is_the_definition_s_fault(make_
 
 
 @pytest.mark.parametrize(
-    ("relation", "query", "column"),
-    [("open.t", None, "漢字"), ('open."漢字"', None, None), (None, "select a from open.t where '漢字' <> ''", None)],
+    ("relation", "query", "columns"),
+    [
+        ("open.t", None, ["漢字", "字"]),
+        ('open."漢字"', None, []),
+        (None, "select a from open.t where '漢字' <> ''", []),
+    ],
 )
-def test_what_the_source_s_encoding_cannot_say_is_not_there(make_source, tmp_path, relation, query, column):
+def test_what_the_source_s_encoding_cannot_say_is_not_there(make_source, tmp_path, relation, query, columns):
     source = make_source("encoding LATIN1 locale 'C'")
     source.run("create table open.t as select 1 as a")
-    wanted = [Column("b", "integer", column)] if column else A
+    wanted = [Column(f"b{n}", "integer", column) for n, column in enumerate(columns)] or A
 
     error = refusal(Relation(source.dsn, relation, query, wanted), tmp_path)
 
-    assert (error.code, error.details.get("column")) == ("source_changed", column)
+    named = error.details.get("column"), *error.details.get("others", ())
+    assert (error.code, named) == ("source_changed", tuple(columns or [None]))
 
 
 def test_a_locked_table_is_a_conflict(source, tmp_path, monkeypatch):
