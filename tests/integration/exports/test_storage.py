@@ -361,10 +361,10 @@ def test_an_answer_that_is_not_s3s_is_an_outage(account, impatient, answering, r
         Store(BUCKET, lambda: impatient(answering(reply))).open_upload("k", "text/csv")
 
 
-def test_a_part_without_an_etag_is_an_outage(store, monkeypatch):
+@pytest.mark.parametrize("call", ["upload_part", "complete_multipart_upload", "head_object"])
+def test_an_answer_without_an_etag_is_an_outage(store, monkeypatch, call):
     upload = store.open_upload("k", "text/csv")
-    monkeypatch.setattr(store._client(), "upload_part", lambda **_: {})
-    upload.write(b"x")
+    monkeypatch.setattr(store._client(), call, lambda **_: {"ContentLength": 0})
 
     with pytest.raises(StorageAway):
         upload.complete()
