@@ -103,7 +103,7 @@ FAILURES: dict[str, Code] = {
         "Raise LEASEWAY_COPY_RECORDS, LEASEWAY_COPY_BYTES or the worker's time-out, then requeue it; or publish less.",
     ),
     "record_too_large": Code(
-        "A record is larger in a file than a worker can hold.",
+        "A record is larger than a worker can hold.",
         "The details name its bytes and the maximum: publish less of it, or a link to what its largest value holds.",
     ),
     "staging_mismatch": Code(
