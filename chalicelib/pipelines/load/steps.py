@@ -142,8 +142,8 @@ def _unfit() -> Iterator[None]:
         raise PermanentFailure("store_mismatch", column=mismatch.column) from None
 
 
-def _told(bad: BadRow) -> list[str | int]:
-    return [bad.row, bad.column, bad.reason]
+def _told(bad: BadRow) -> dict[str, str | int]:
+    return {"row": bad.row, "column": bad.column, "reason": bad.reason}  # as a refusal's, without the value
 
 
 @contextmanager

@@ -325,6 +325,10 @@ def test_an_upload_that_was_removed_under_a_load_is_not_taken(office, owner):
         owner.load(upload=upload)
 
 
+def bad(row, column, reason):
+    return {"row": row, "column": column, "reason": reason}
+
+
 @pytest.mark.parametrize(
     ("content", "code", "details"),
     [
@@ -339,12 +343,12 @@ def test_an_upload_that_was_removed_under_a_load_is_not_taken(office, owner):
         (
             b"id,Art\n1,x\nCANARY,y\n1,CANARY\n2,\n",
             "invalid_rows",
-            {"records": 3, "rows": [[2, "id", "not_integer"], [3, "id", "key_twice"], [4, "Art", "missing"]]},
+            {"records": 3, "rows": [bad(2, "id", "not_integer"), bad(3, "id", "key_twice"), bad(4, "Art", "missing")]},
         ),
         (
             b"id,Art\n" + b"CANARY,x\n" * 6000,
             "invalid_rows",
-            {"records": 6000, "rows": [[n, "id", "not_integer"] for n in range(1, 101)]},
+            {"records": 6000, "rows": [bad(n, "id", "not_integer") for n in range(1, 101)]},
         ),
     ],
 )
