@@ -76,6 +76,7 @@ def register(api: Api) -> None:
         answers=(202,),
         query=("mode", "upload", "format", *DIALECT),
         headers=(KEY,),
+        required=(KEY,),
         media_types=tuple(FORMATS),
         gives="LoadStatus",
     )
@@ -224,7 +225,7 @@ def _format(request: Request, asked: dict[str, str], *, uploaded: bool) -> str:
     media_type, *parameters = (part.strip().lower() for part in (request.headers.get("content-type") or "").split(";"))
     charset = [p.partition("=")[2].strip('" ') for p in parameters if p.startswith("charset")]
     if media_type not in FORMATS or charset not in ([], ["utf-8"], ["utf8"]):
-        raise Problem("unsupported_media_type", f"Send one of {', '.join(FORMATS)}, in UTF-8.")
+        raise Problem("unsupported_media_type", f"Send one of {', '.join(FORMATS)}, in UTF-8.", field="Content-Type")
     return FORMATS[media_type]
 
 
@@ -250,5 +251,5 @@ def _problem(unfit: "Unfit") -> Problem:
     rows = [{name: value for name, value in vars(bad).items() if value is not None} for bad in unfit.bad]
     more = {"rows": rows, "records": unfit.details["records"]} if rows else {}
     if unfit.code in ("unknown_column", "missing_column"):
-        return Problem(unfit.code, f"'{unfit.named}'.", field=unfit.named)
+        return Problem(unfit.code, field=unfit.named)
     return Problem(unfit.code, unfit.named, **more)

@@ -572,7 +572,10 @@ def _operation(route: Route, method: str, refs: Mapping[Any, Any]) -> dict[str, 
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
     parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in route.query]
-    parameters += [{"name": name, "in": "header", "schema": {"type": "string"}} for name in route.headers]
+    parameters += [
+        {"name": name, "in": "header", "required": name in route.required, "schema": {"type": "string"}}
+        for name in route.headers
+    ]
     gives = {"application/json": refs[GIVEN[route.gives]]} if route.gives else {}
     content = {form: {"schema": gives.get(form, {})} for form in route.forms}
     problem = {"application/problem+json": {"schema": refs[ProblemDocument]}}

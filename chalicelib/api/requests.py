@@ -185,7 +185,7 @@ def _must_be_json(request: Request) -> None:
     media_type, *parameters = (part.strip().lower() for part in given.split(";"))
     charset = [p.partition("=")[2].strip('" ') for p in parameters if p.startswith("charset")]
     if media_type != "application/json" or charset not in ([], ["utf-8"], ["utf8"]):
-        raise Problem("unsupported_media_type", "Send `Content-Type: application/json`, in UTF-8.")
+        raise Problem("unsupported_media_type", "Send `application/json`, in UTF-8.", field="Content-Type")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

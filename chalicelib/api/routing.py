@@ -100,6 +100,7 @@ class Route:
     answers: tuple[int, ...]
     query: tuple[str, ...]
     headers: tuple[str, ...]
+    required: tuple[str, ...]
     body: type[BaseModel] | None
     gives: str | None
     forms: tuple[str, ...]
@@ -123,6 +124,7 @@ class Api:
         answers: tuple[int, ...] = (200,),
         query: tuple[str, ...] = (),
         headers: tuple[str, ...] = (),
+        required: tuple[str, ...] = (),
         body: type[BaseModel] | None = None,
         gives: str | None = None,
         forms: tuple[str, ...] = ("application/json",),
@@ -131,7 +133,8 @@ class Api:
         """Answer at a path; ``role`` None is public. A view gets the Call and the path's parts.
 
         The rest is what ``/openapi.json`` says of it: ``gives`` names the JSON of answers, one of ``openapi.GIVEN``;
-        ``forms`` are the media types of answers; ``media_types`` are those of a body that is no JSON object.
+        ``required`` names the headers that must be sent; ``forms`` are the media types of answers; ``media_types``
+        are those of a body that is no JSON object.
         """
 
         def register(view: View) -> View:
@@ -161,6 +164,7 @@ class Api:
                     answers=answers,
                     query=query,
                     headers=headers,
+                    required=required,
                     body=body,
                     gives=gives,
                     forms=forms,

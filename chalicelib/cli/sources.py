@@ -180,11 +180,11 @@ def connection_remove(name: str) -> None:
 
 
 NEEDS = {
-    "definition": "the definition of {} names it",
+    "definition": "the definition of {} names it (put it with another source, or delete the dataset)",
     "version": "versions of {} were made from it, and their records stay",
     "job": "job {} is about it",
     "failure": "failure {0} may be run again with it (`leaseway failures purge {0}`)",
-    "manifest": "version {} of the manifest names it",
+    "manifest": "version {} of the manifest names it (the newest, or that of a refresh that runs or may run again)",
     "source": "source {0} is read by it, now or in an earlier revision (`leaseway source remove {0}`)",
     "left": "cleanup has to reach {} by it, which it does once the refresh that left it has ended",
 }
@@ -240,7 +240,7 @@ def source_register(
       leaseway source register sensors --store sensors
     """
     if sum(each is not None for each in (table, query, store)) != 1:
-        raise click.UsageError("Give --table, --query or --store.")
+        raise click.UsageError("Give one of --table, --query and --store.")
     if (connection_name is None) != (store is not None):
         raise click.UsageError("--connection goes with --table and --query; a store has none.")
     from chalicelib.datasets.registry import register_source, register_store

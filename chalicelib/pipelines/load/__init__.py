@@ -38,10 +38,10 @@ def _pattern(value: str) -> str:
     rest = value
     for part in ("YYYY", "MM", "DD"):
         if rest.count(part) != 1:
-            raise ValueError("is made of YYYY, MM and DD, such as DD.MM.YYYY")
+            raise ValueError("It is made of YYYY, MM and DD, such as DD.MM.YYYY")
         rest = rest.replace(part, "")
     if "\0" in value or any(character.isalnum() for character in rest):
-        raise ValueError("is made of YYYY, MM and DD, such as DD.MM.YYYY")
+        raise ValueError("It is made of YYYY, MM and DD, such as DD.MM.YYYY")
     return value
 
 

@@ -174,8 +174,8 @@ def test_rows_that_do_not_fit_are_named_to_their_sender_and_nothing_is_kept(data
         (b"year,origin\n", "text/csv", "?mode=replace", 422, "no_rows", None),
         (bytes(range(256)), "application/jsonl", "", 422, "unreadable_rows", None),
         (bytes(range(256)), "text/csv", "?mode=replace", 422, "unreadable_rows", None),
-        (b"year\n1\n", "application/xml", "", 415, "unsupported_media_type", None),
-        (b"year\n1\n", "text/csv; charset=latin1", "", 415, "unsupported_media_type", None),
+        (b"year\n1\n", "application/xml", "", 415, "unsupported_media_type", "Content-Type"),
+        (b"year\n1\n", "text/csv; charset=latin1", "", 415, "unsupported_media_type", "Content-Type"),
         (b"year\n1\n", "text/csv", "?mode=append", 400, "bad_parameter", "mode"),
         (b"year\n1\n", "text/csv", "?delimiter=%3B%3B", 400, "bad_parameter", "delimiter"),
         (

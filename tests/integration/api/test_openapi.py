@@ -57,6 +57,16 @@ def test_the_parameters_are_those_that_the_routes_know(http, office, described):
         assert set(known.split(", ")) == set(declared or ["none"]), (method, path)
 
 
+def test_a_header_is_required_where_nothing_is_done_without_it(described):
+    needed = [
+        (path, each["name"])
+        for _, path, what in operations(described)
+        for each in what["parameters"]
+        if each["in"] == "header" and each["required"]
+    ]
+    assert needed == [("/datasets/{dataset}/loads", "Idempotency-Key")]
+
+
 def test_a_status_and_a_problem_are_what_it_says(http, office, described):
     for path in (
         f"/publications/{office.active}",

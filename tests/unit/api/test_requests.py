@@ -132,7 +132,7 @@ def test_base64_that_isnt_any_is_refused():
 def test_another_content_type_is_refused(content_type):
     with pytest.raises(Problem) as refused:
         requests.json_object(request('{"a": 1}', content_type))
-    assert refused.value.code == "unsupported_media_type"
+    assert (refused.value.code, refused.value.field) == ("unsupported_media_type", "Content-Type")
 
 
 def test_a_body_where_none_is_taken_is_refused_with_its_field():
