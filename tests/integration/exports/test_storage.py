@@ -172,24 +172,24 @@ def test_a_completion_whose_answer_was_lost_is_looked_up(store, s3, monkeypatch)
     assert upload.complete().etag == s3.head_object(Bucket=BUCKET, Key="k")["ETag"]
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_an_upload_that_was_opened_twice_leaves_nothing_open(store, s3, monkeypatch, listed):
+@pytest.mark.parametrize("unlisted", [None, StorageAway, StorageRefused])
+def test_an_upload_that_was_opened_twice_leaves_nothing_open(store, s3, monkeypatch, unlisted):
     opened = store._client().create_multipart_upload
 
     def twice(**arguments):  # botocore asks again when the first answer never came
         opened(**arguments)
         return opened(**arguments)
 
-    def away(key):
-        raise StorageAway
+    def failing(key):
+        raise unlisted
 
     monkeypatch.setattr(store._client(), "create_multipart_upload", twice)
     upload = store.open_upload("k", "text/csv")
-    if not listed:
-        monkeypatch.setattr(store, "abort_uploads", away)
+    if unlisted:
+        monkeypatch.setattr(store, "abort_uploads", failing)
 
     assert upload.complete().bytes == 0
-    assert everything(s3) == (["k"], [] if listed else ["k"])  # the file is whole in any case
+    assert everything(s3) == (["k"], ["k"] if unlisted else [])  # the file is whole in any case
 
 
 def test_removing_is_idempotent_and_touches_no_neighbour(store, s3):
