@@ -3,6 +3,9 @@
 import hashlib
 import threading
 from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,6 +22,7 @@ from chalicelib.exports.data_service import (
     ServiceRefused,
     Wanted,
     WantedFile,
+    _Export,
 )
 from tests.data_service.server import DRIPS, TOKEN, DataService, contract, schema, serving
 
@@ -100,6 +104,28 @@ def test_what_the_reference_server_answers_is_what_the_contract_says(client, rem
     assert not list(schema("Export").iter_errors(remote.document(kept)))
     assert list(schema("Export").iter_errors({"status": "done", "fence": 1}))
     assert list(schema("Export").iter_errors({"status": "failed", "fence": 1}))
+
+
+def test_the_client_takes_what_the_contract_allows_and_nothing_larger() -> None:
+    taken, allowed = _Export.model_json_schema(), contract()
+
+    assert limits(taken, taken) == limits(allowed["components"]["schemas"]["Export"], allowed)
+
+
+def limits(schema: Any, whole: Any, at: str = "") -> dict[str, Any]:
+    """Each limit of a schema, by where it stands."""
+    found = {f"{at} {name}": schema[name] for name in LIMITS & schema.keys()}
+    parts = [(at, part) for name in ("anyOf", "oneOf") for part in schema.get(name, ())]
+    parts += [(f"{at}.{name}", part) for name, part in schema.get("properties", {}).items()]
+    parts += [(f"{at}[]", schema["items"])] if "items" in schema else []
+    if "$ref" in schema:
+        parts.append((at, reduce(getitem, schema["$ref"].split("/")[1:], whole)))
+    for place, part in parts:
+        found |= limits(part, whole, place)
+    return found
+
+
+LIMITS = {"minimum", "maximum", "maxLength", "maxItems", "pattern"}
 
 
 def test_without_a_token_none_is_sent(remote) -> None:
