@@ -74,9 +74,10 @@ class Settings(BaseSettings):
     heartbeat: float = Field(15, gt=0)
     store_timeout: float = Field(20, gt=0)
     data_service_timeout: float = Field(20, gt=0)
-    idle_in_transaction: float = Field(30, gt=0)
-    statement_timeout: float = Field(25, gt=0)
-    lock_timeout: float = Field(25, gt=0)
+    # PostgreSQL counts them in milliseconds, and takes 0 for none.
+    idle_in_transaction: float = Field(30, ge=0.001, le=86_400)
+    statement_timeout: float = Field(25, ge=0.001, le=86_400)
+    lock_timeout: float = Field(25, ge=0.001, le=86_400)
     retry_backoff: tuple[float, float] = (10, 40)
     outage_pauses: tuple[float, float] = (15, 300)  # the first and the longest; each is twice the one before
     wakeup_lost: float = Field(1800, gt=0)

@@ -41,3 +41,14 @@ def test_a_data_service_elsewhere(monkeypatch, url, token) -> None:
         monkeypatch.setenv("LEASEWAY_DATA_SERVICE_TOKEN", token)
     assert load().data_service_url == url.rstrip("/")
     assert "canary" not in repr(load())
+
+
+@pytest.mark.parametrize("name", ["STATEMENT_TIMEOUT", "LOCK_TIMEOUT", "IDLE_IN_TRANSACTION"])
+@pytest.mark.parametrize("value", ["0", "0.0004", "inf", "nan", "3000000"])
+def test_a_time_out_that_would_be_none_or_is_more_than_postgresql_takes_is_refused(monkeypatch, name, value) -> None:
+    monkeypatch.setenv("LEASEWAY_LEASE", "inf")
+    monkeypatch.setenv("LEASEWAY_WAKEUP_LOST", "inf")
+    monkeypatch.setenv("LEASEWAY_STORE_TIMEOUT", "0.0001")
+    monkeypatch.setenv(f"LEASEWAY_{name}", value)
+    with pytest.raises(InvalidSettings, match=f"^LEASEWAY_{name}: "):
+        load()
