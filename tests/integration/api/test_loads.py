@@ -6,9 +6,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from chalicelib import pipelines
+from chalicelib import pipelines, settings
 from chalicelib.api.openapi import LoadStatus, ProblemDocument
-from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, steps
+from chalicelib.pipelines.load import MAX_INLINE, MAX_UPLOAD, steps, upload_content
+from chalicelib.pipelines.load.accepting import begin_upload
 from chalicelib.security import create_token
 
 from .seeding import call, define, problem, register_source, tokens, written
@@ -366,6 +367,18 @@ def test_T28_two_owners_of_the_same_file_cant_be_told_by_their_uploads(begin):
 
     assert ids[0][:18] == ids[1][:18] != ids[2][:18]
     assert len({*ids}) == 3
+
+
+def test_T28_what_an_uploads_id_says_of_its_file_nobody_can_guess_without_the_key(engine, who, environment):
+    def said():
+        upload, _ = begin_upload(engine, "flights", "somebody", 1, bytes(32))
+        return upload_content(upload)
+
+    before = said()
+    assert said() == before
+    environment.setenv("LEASEWAY_HASH_KEY", "another key, that is as long as the first one")
+    settings.settings.cache_clear()
+    assert said() != before
 
 
 @pytest.mark.parametrize("sha256", ["", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + "\n", 7])
