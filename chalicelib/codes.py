@@ -91,7 +91,7 @@ FAILURES: dict[str, Code] = {
         "Change the definition or the query, or bring the column back.",
     ),
     "source_bad_record": Code(
-        "A record can't be exported as its declared type.",
+        "A record can't be exported as its declared type, or as a position within ±180 and ±90 degrees.",
         "Mend the record at the source: the details name its number, as the source gives its records, and the column.",
     ),
     "source_encoding": Code(

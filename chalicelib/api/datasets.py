@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from chalice.app import Response
 
 from chalicelib import pipelines
+from chalicelib.codes import PROBLEMS
 from chalicelib.datasets import Fault, Invalid, registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.db import Row, statements
@@ -152,7 +153,8 @@ def _parsed(call: Call, body: Mapping[str, object]) -> Definition:
 
 def _unregistered(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
-    return f"'{name}' is not registered.{f" Did you mean '{close[0]}'?" if close else ''}"
+    meant = f" Did you mean '{close[0]}'?" if close else ""
+    return f"'{name}' is not registered.{meant} {PROBLEMS['unknown_source'].remedy}"
 
 
 def _unknown_source(name: str, known: list[str]) -> Problem:

@@ -217,7 +217,7 @@ def test_all_errors_of_all_files_are_told_with_their_place_before_anything_is_ch
         "defaults.yaml:5:1: licence 'CC_BX_4_0' isn't in the EU's list of licences (http://publications.",
         "defaults.yaml:6:1: frequency can't stand here; known: publisher, contact, licence, languages",
         "lakes.yaml:3:17: keywords.en[0] must be a text, and this is 2013; put it in quotes",
-        "lakes.yaml:6:1: source 'flihgts' is not registered. Did you mean 'flights'?",
+        "lakes.yaml:6:1: source 'flihgts' is not registered. Did you mean 'flights'? An operator registers it: `leas",
         "roads.yaml:1:1: titel is no field here; did you mean title?",
         'roads.yaml:1:1: title is missing: e.g. {"en": "Flights", "de": "Flüge"}',
         "roads.yaml:4:10: themes[0] 'TRANS' isn't in the EU's list of data themes (http://publications.e",
