@@ -29,7 +29,8 @@ select (select max(state_change)::text
            and pid <> all (%(pids)s)
            and pid <> pg_backend_pid()) as others
      , (select coalesce(json_agg(held), '[]')
-          from (select pid, virtualtransaction, locktype, relation, relkind, page, tuple, transactionid, mode, granted
+          from (select pid, virtualtransaction, locktype, relation::regclass::text, relkind, page, tuple, transactionid
+                     , mode, granted
                   from pg_locks left join pg_class on pg_class.oid = relation
                  where pid = any (%(pids)s)) as held) as locks
 """
@@ -133,7 +134,7 @@ class Actor:
 
 
 class Held:
-    """What a transaction has locked until now: relations, by their numbers."""
+    """What a transaction has locked until now: relations, by name, for one that each run makes has another number."""
 
     def __init__(self, locks: list[dict[str, Any]]):
         self.locks = {tuple(lock.values()) for lock in locks}

@@ -604,6 +604,62 @@ def test_orders_that_are_left_out_end_as_those_that_are_run(world, figures, monk
     figures["with nothing left out"] = len(every)
 
 
+TRIAL = """
+drop schema if exists trial cascade;
+create schema trial;
+create table trial.one (id int primary key, n int not null);
+create table trial.two (id int primary key, n int not null);
+insert into trial.one values (1, 1), (2, 2);
+insert into trial.two values (1, 5);
+create function trial.total() returns int language sql volatile as $$ select sum(n) from trial.two $$;
+create sequence trial.number;
+select nextval('trial.number');  -- it is logged for 32, so that the next one writes nothing
+grant all on schema trial to leaseway_app;
+grant all on all tables in schema trial to leaseway_app;
+grant all on all sequences in schema trial to leaseway_app;
+"""
+NEXT = "select id from trial.one order by id limit 1 for update skip locked"
+TAKEN = "insert into trial.one values (3, {}){} returning n"
+MET = {
+    "a number": ("select nextval('trial.number')", "select nextval('trial.number')"),
+    "write skew": (
+        "update trial.one set n = (select sum(n) from trial.two)",
+        "update trial.two set n = (select sum(n) from trial.one)",
+    ),
+    "in a function": ("update trial.one set n = trial.total()", "update trial.two set n = n + 1"),
+    "a row that is skipped": (NEXT, NEXT),
+    "a row that is held": ("select from trial.one where id = 1 for key share", NEXT),
+    "a place": (TAKEN.format(1, " on conflict do nothing"), TAKEN.format(2, " on conflict do nothing")),
+    "a failure": (TAKEN.format(1, ""), TAKEN.format(2, "")),
+    "a lock without a row": ("select pg_try_advisory_xact_lock(1)", "select pg_try_advisory_xact_lock(1)"),
+}
+
+
+@pytest.mark.parametrize("met", MET)
+def test_what_statements_have_to_do_with_each_other_is_seen(world, monkeypatch, met):
+    admin, ends = world.watch._connection, set()
+
+    def prepare() -> dict[str, Callable[[Database], Any]]:
+        admin.execute(TRIAL)
+        return {str(number): lambda db, sql=sql: db.run(sql) for number, sql in enumerate(MET[met])}
+
+    def judge(replies: dict[str, Any]) -> None:
+        rows = admin.execute("select * from trial.one union all select * from trial.two order by id, n").fetchall()
+        ends.add(repr((replies, rows)))
+
+    def run() -> set[str]:
+        ends.clear()
+        explore(world, prepare, judge)
+        return set(ends)
+
+    some = run()
+    monkeypatch.setattr(Step, "meets", lambda step, other: True)
+    every = run()
+    admin.execute("drop schema trial cascade")
+    assert some == every
+    assert len(some) > 1
+
+
 def test_an_order_that_goes_another_way_the_next_time_is_told(world):
     first = iter([claim])
 
