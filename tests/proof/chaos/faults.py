@@ -79,7 +79,15 @@ class Journal:
 
 LANES: dict[str, tuple[tuple[str, ...], tuple[float, float], tuple[float, float]]] = {
     "processes": (
-        ("killed anywhere", "killed at an upload", "killed at a file", "killed at the catalogue", "killed elsewhere"),
+        (
+            "killed anywhere",
+            "killed in a load",
+            "killed in a refresh",
+            "killed at an upload",
+            "killed at a file",
+            "killed at the catalogue",
+            "killed elsewhere",
+        ),
         (1.0, 3.0),
         (0, 0),
     ),
@@ -213,6 +221,10 @@ class Disturber:
                 longest = INVOCATION if drawn.random() < 0.25 and not self.short.is_set() else None
                 if victim := self._await(lambda: self._busy(drawn, longest), HUNT):
                     self._kill(fault, victim)
+            case "killed in a load" | "killed in a refresh":
+                state = fault.kind.rpartition(" ")[2].upper()
+                if victim := self._await(lambda: self._caught_in(state), HUNT, pause=1):
+                    self._kill(fault, victim)
             case "killed at an upload":
                 with self._caught("aws", "s3 put", lambda state: True) as victim:
                     self._kill(fault, victim)
@@ -239,7 +251,12 @@ class Disturber:
     def _stopped(self, fault: Planned, drawn: random.Random) -> None:
         """A zombie: its lease runs out while it sleeps, and it wakes up and goes on beside its successor."""
         if fault.kind == "stopped":
-            if victim := self._await(lambda: self._put_to_sleep(self._busy(drawn)), HUNT):
+            state = drawn.choice(("", "LOAD", "REFRESH"))
+            if state:
+                victim = self._await(lambda: self._caught_in(state), HUNT, pause=1)
+            else:
+                victim = self._await(lambda: self._put_to_sleep(self._busy(drawn)), HUNT)
+            if victim:
                 self._sleep(fault, victim)
             return
         with self._caught("aws", "s3 head", lambda state: state == COMMITS) as caught:
@@ -310,25 +327,39 @@ class Disturber:
                 self.journal.note(fault.kind, began, victim.claim, about=what)
 
     def _caught_in_a_load(self, database: psycopg.Connection[Any]) -> tuple[Victim, int] | None:
-        """Who has come to wait for a store that is held for a moment, put to sleep, and the session."""
+        stores = ", ".join(f"store.{dataset}" for dataset in self.stage.loaded)
+        return self._caught_waiting(database, stores, "LOAD", INVOCATION)
+
+    def _caught_in(self, state: str) -> Victim | None:
+        """Caught at a note in the ledger: loads and refreshes are over before they are found at work."""
+        with self._looking() as database:
+            caught = self._caught_waiting(database, "engine.ledger", state)
+        return caught[0] if caught else None
+
+    def _caught_waiting(
+        self, database: psycopg.Connection[Any], tables: str, state: str, longest: float | None = None
+    ) -> tuple[Victim, int] | None:
+        """Who has come to wait for tables that are held for a moment, put to sleep, and the session."""
         with suppress(psycopg.errors.LockNotAvailable), database.transaction():
             database.execute("set local lock_timeout = '1s'")
-            stores = ", ".join(f"store.{dataset}" for dataset in self.stage.loaded)
-            database.execute(f"lock table {stores} in share mode")
-            if waiting := self._await(lambda: self._waiting(database), 3):
-                backend, pid = waiting
-                victim = self._put_to_sleep(self._victim(pid, INVOCATION))
-                return (victim, backend) if victim else None
+            database.execute(f"lock table {tables} in share mode")
+            return self._await(lambda: self._waiting(database, state, longest), 1)
         return None
 
-    def _waiting(self, database: psycopg.Connection[Any]) -> tuple[int, int] | None:
-        """The session of a worker that waits for a lock of ours, and its process."""
+    def _waiting(
+        self, database: psycopg.Connection[Any], state: str, longest: float | None
+    ) -> tuple[Victim, int] | None:
         database.execute("select pg_stat_clear_snapshot()")  # else a transaction sees the sessions of its first look
         rows = database.execute(
             "select pid, client_port from pg_stat_activity"
             " where usename = 'leaseway_app' and pg_backend_pid() = any (pg_blocking_pids(pid))"
         ).fetchall()
-        return next(((backend, pid) for backend, port in rows if (pid := self._behind(port))), None)
+        for backend, port in rows:
+            pid = self._behind(port)
+            victim = self._victim(pid, longest) if pid else None
+            if victim and victim.state == state and self._put_to_sleep(victim):
+                return victim, backend
+        return None
 
     @contextmanager
     def _caught(self, label: str, name: str, fits: Callable[[str], bool]) -> Iterator[Victim | None]:
