@@ -44,8 +44,14 @@ class Scene:
     # Before
 
     def accept(self, pipeline: str = "delivery", name: str = "a") -> UUID:
-        self.job = self.world.engine.accept(pipeline, Parcel(name=name)).job.id
+        self.job = self.accepted(pipeline, name)
         return self.job
+
+    def accepted(self, pipeline: str, name: str = "a") -> UUID:
+        """At an instant of its own: of jobs that are due at the same one PostgreSQL finds now this first, now that."""
+        job = self.world.engine.accept(pipeline, Parcel(name=name)).job.id
+        self.world.clock.advance("1 s")
+        return job
 
     def owned(self, *, attempts: int = 1, pipeline: str = "delivery") -> None:
         self.accept(pipeline)
@@ -59,7 +65,7 @@ class Scene:
     def ahead(self) -> None:
         """Somebody owns the head of a line; two wait for their turn."""
         self.owned(pipeline="ferry")
-        self.line = [self.world.engine.accept("ferry", Parcel(name="a")).job.id for _ in range(2)]
+        self.line = [self.accepted("ferry") for _ in range(2)]
 
     def failed(self) -> None:
         self.accept()
@@ -318,7 +324,7 @@ def expired(scene: Scene) -> None:
 
 def a_line(scene: Scene) -> None:
     scene.accept("ferry")
-    scene.line = [scene.world.engine.accept("ferry", Parcel(name="a")).job.id for _ in range(2)]
+    scene.line = [scene.accepted("ferry") for _ in range(2)]
 
 
 def a_line_past_its_deadline(scene: Scene) -> None:
@@ -344,15 +350,15 @@ def past_its_deadline(scene: Scene) -> None:
 
 
 def two_due_schedules(scene: Scene) -> None:
-    cadence = Cadence(every="day", at="02:00", zone="UTC")
-    for key in "ab":
+    for minute, key in enumerate("ab"):
+        cadence = Cadence(every="day", at=f"02:0{minute}", zone="UTC")
         scene.world.engine.set_schedule(key, "tour", {"name": key}, cadence)
     scene.world.clock.advance("1 day")
 
 
 def more_schedules_than_the_cap(scene: Scene) -> None:
-    cadence = Cadence(every="day", at="02:00", zone="UTC")
-    for key in "abcde":
+    for minute, key in enumerate("abcde"):
+        cadence = Cadence(every="day", at=f"02:0{minute}", zone="UTC")
         scene.world.engine.set_schedule(key, "tour", {"name": key}, cadence)
     scene.world.clock.advance("1 day")
     scene.world.watch.look()
