@@ -267,15 +267,16 @@ def other(dsn):
     made.close()
 
 
-def while_it_is_removed(database, act):
-    """What comes of an act that begins while the source is being removed, and waits for that."""
+def while_it_is_removed(database, act, kind="source", name="flights"):
+    """What comes of an act that begins while a source or a connection is being removed, and waits for that."""
+    take, remove = (getattr(registry, f"{verb}_{kind}") for verb in ("take", "remove"))
     with ThreadPoolExecutor(1) as pool:
         with database.transaction() as tx:
-            registry.take_source(tx, "flights")
+            take(tx, name)
             racing = pool.submit(act)
             while not tx.run("select 1 from pg_locks where not granted"):
                 assert not racing.done(), racing.result()
-            registry.remove_source(tx, "flights")
+            remove(tx, name)
         return racing.result(30)
 
 
@@ -363,7 +364,16 @@ def test_a_revision_that_came_while_its_source_was_being_removed_is_held_by_nobo
         register_source(database)
 
 
-def test_a_manifest_that_is_registered_while_its_source_is_removed_is_refused(database, other, run, flights, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("source", "flights", "contracts[0].source: isn't registered"),
+        ("connection", "mart", "contracts[0].target.connection: isn't known"),
+    ],
+)
+def test_a_manifest_that_is_registered_while_what_it_names_is_removed_is_refused(
+    database, other, run, flights, tmp_path, kind, name, said
+):
     registry.add_connection(database, "mart", "LEASEWAY_SECRET_MART")
     file = tmp_path / "refresh.yaml"
     contract = {
@@ -375,7 +385,5 @@ def test_a_manifest_that_is_registered_while_its_source_is_removed_is_refused(da
     }
     file.write_text(json.dumps({"contracts": [contract]}))
 
-    said = while_it_is_removed(other, lambda: run("manifest", "register", file, code=1))
-
-    assert "contracts[0].source: isn't registered" in said
+    assert said in while_it_is_removed(other, lambda: run("manifest", "register", file, code=1), kind, name)
     assert refreshes.manifest(database) is None
