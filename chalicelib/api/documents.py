@@ -177,16 +177,19 @@ def dataset_status(call: Call, dataset: str, definition: Row) -> Document:
     failure = next(iter(failures), None)
     if failure and any(at and at > failure.failed_at for at in (last["issued_at"], last["withdrawn_at"])):
         failure = None
+    report = current and call.db.one(_sql.find_report, dataset=dataset, number=current["number"])
     return {
         "dataset": dataset,
         "version": current
+        and report
         and {
             "number": current["number"],
             "issued_at": current["issued_at"],
             "age_seconds": int((health.checked_at - current["issued_at"]).total_seconds()),
             "records": current["records"],
             "unpublished_columns": _unpublished_columns(call, current),
-            "warnings": call.db.one(_sql.find_warnings, dataset=dataset, number=current["number"]),
+            "warnings": {"count": report["count"], "about": report["about"]},
+            "characters_removed": report["characters_removed"],
             "definition_revision": current["definition_revision"],
             "links": {"self": call.url(f"/datasets/{dataset}/versions/{current['number']}")},
         },

@@ -342,11 +342,12 @@ class Warnings(_Model):
 
 
 class VersionStatus(CurrentVersion):
-    """The current version, and how old it is."""
+    """The current version, how old it is, and how many characters its XML lacks, which can't hold them."""
 
     age_seconds: int
     unpublished_columns: list[str]
     warnings: Warnings
+    characters_removed: int
     definition_revision: int
 
 

@@ -319,6 +319,8 @@ def dataset_status(document: Mapping[str, Any]) -> None:
     if (warnings := (version or {}).get("warnings") or {}).get("count"):
         said = f"{amount(warnings['count'])}; DCAT-AP recommends to say {_ten(warnings['about'])}"
         rows.insert(3, ("warnings", said))
+    if removed := (version or {}).get("characters_removed"):
+        rows.insert(3, ("removed", f"{many(removed, 'character')} that XML can't hold, from the XML file"))
     if left_out := (version or {}).get("unpublished_columns"):
         said = f"{_ten(left_out)}: columns of the source that the definition doesn't name"
         rows.insert(3, ("not published", said))
