@@ -71,6 +71,9 @@ def job(n: int) -> UUID:
     return UUID(f"01900000-0000-7000-8000-{n:012x}")
 
 
+SAME = {"job_order_key": "job_order_number"}
+"""The head of a line is the only row of the one and the first of the other: what was sampled decides between them."""
+
 DONE, OWNED, DUE, OVERDUE, HELD_BACK = 777, 205_000, 230_000, 211_000, 249_001
 USUAL = {
     "above": 1,
@@ -282,7 +285,8 @@ def test_T12_a_statement_reads_its_indexes_and_few_rows(full, figures, name):
             if "Scan" in node["Node Type"] and node.get("Relation Name", "pause") not in SMALL
         )
         assert touched <= 4 * AFTER.get(name, 1), json.dumps(found, indent=1)
-    assert used.issuperset(header(name)), json.dumps(found, indent=1)
+    missed = [index for index in header(name) if not used & {index, SAME.get(index, index)}]
+    assert not missed, f"{missed}\n{json.dumps(found, indent=1)}"
     figures["statements"] = 1
 
 
