@@ -233,14 +233,6 @@ def migrate(dsn: str, public_url: str, *, deployed: bool = False) -> list[str]:
     return applied
 
 
-STANDING = """
-select current_database(), array(select unnest(setconfig)
-                                   from pg_db_role_setting
-                                  where setrole = 'leaseway_app'::regrole
-                                    and setdatabase = (select oid from pg_database where datname = current_database()))
-"""
-
-
 def set_time_outs(dsn: str, settings: Settings) -> list[str]:
     """Set the time-outs of the settings on the functions' role; the statements that this login may not run, if any.
 
@@ -253,12 +245,12 @@ def set_time_outs(dsn: str, settings: Settings) -> list[str]:
     }
     with _away(), psycopg.connect(dsn, prepare_threshold=None, connect_timeout=CONNECT_TIMEOUT) as connection:
         connection.execute("select pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
-        [(name, standing)] = connection.execute(STANDING)
+        [(name, standing)] = connection.execute(statements("chalicelib").find_time_outs)
         alter = sql.SQL("alter role leaseway_app in database {} set ").format(sql.Identifier(name)).as_string()
-        statements = [f"{alter}{key} = '{to}';" for key, to in wanted.items() if f"{key}={to}" not in standing]
+        wrong = [f"{alter}{key} = '{to}';" for key, to in wanted.items() if f"{key}={to}" not in standing]
         try:
-            for statement in statements:
+            for statement in wrong:
                 connection.execute(statement)
         except psycopg.errors.InsufficientPrivilege:
-            return statements
+            return wrong
     return []
