@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import httpx
@@ -421,6 +421,7 @@ def triples(http: httpx.Client, oxigraph: str, graph: str) -> tuple[tuple[int, .
     return content(answer.raise_for_status().text)
 
 
+@lru_cache(maxsize=100)
 def content(ntriples: str) -> tuple[tuple[int, ...], int, str]:
     """The same of a document."""
     ntriples = INTEGERS.sub("#integer>", ntriples)

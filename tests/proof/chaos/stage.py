@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,10 @@ class DisturbedStack(Stack):
     """A stack whose functions reach AWS and the triple store by way of proxies."""
 
     proxies: dict[str, Proxy]
+
+    @cache  # noqa: B019 - it lives as long as the run
+    def client(self, service: str) -> Any:
+        return super().client(service)  # boto3 takes longer to make one than to ask
 
     def _settings(self) -> dict[str, str]:
         triples = self.proxies["triples"].url
