@@ -243,14 +243,17 @@ def source_register(
         raise click.UsageError("Give one of --table, --query and --store.")
     if (connection_name is None) != (store is not None):
         raise click.UsageError("--connection goes with --table and --query; a store has none.")
-    from chalicelib.datasets.registry import register_source, register_store
+    from chalicelib.datasets import registry
 
     _, database = administer()
+    before = registry.source(database, name)
     with database.transaction() as tx:
         if store is not None:
-            revision = register_store(tx, name, store)
+            revision = registry.register_store(tx, name, store)
         else:
-            revision = register_source(tx, name, str(connection_name), relation=table, query=query)
+            revision = registry.register_source(tx, name, str(connection_name), relation=table, query=query)
+    for change in _turned(before, "connection" if store is None else "store"):
+        click.echo(f"! {change}")
     click.echo(f"Source {name} is at revision {revision}.")
 
 
@@ -442,7 +445,7 @@ def source_upload(name: str, file: Path, afresh: bool, dry_run: bool, machine: b
     if machine:
         show.as_json({"source": name, "revision": revision, **described, "hints": hints})
         return
-    for change in _changes(before, described):
+    for change in _turned(before, "file") + _changes(before, described):
         click.echo(f"! {change}")
     click.echo(f"Source {name} is at revision {revision}.")
 
@@ -483,6 +486,13 @@ def _keep_file(settings: "Settings", name: str, file: Path, seen: "Seen") -> str
             store.delete(key)
             raise Refused(f"{file} was changed while it was being read: run the command again.")
     return key
+
+
+def _turned(before: dict[str, Any] | None, kind: str) -> list[str]:
+    """What the name stood for, where that was of another kind: perhaps another name was meant."""
+    if not before or before[kind]:
+        return []
+    return [f"Until now it was {'a file: ' if before['file'] else ''}{_what(before)}."]
 
 
 def _changes(before: dict[str, Any] | None, described: dict[str, Any]) -> list[str]:

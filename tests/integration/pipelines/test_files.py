@@ -151,6 +151,18 @@ def test_what_is_not_as_it_was_is_said(office, upload):
         assert words in said
 
 
+def test_a_source_of_another_kind_is_told_what_its_name_was(office, upload):
+    registry.register_store(office.db, "trees", "trees")
+
+    assert "! Until now it was the store of trees." in upload("a;b\n1;2\n")
+    assert "Until now" not in upload("a;b\n1;3\n")
+    for told in ("! Until now it was a file: csv, 1 record, ", ""):
+        said = CliRunner().invoke(leaseway, ["source", "register", "trees", "--store", "trees"])
+        assert said.exit_code == 0
+        assert ("Until now" in said.output) == bool(told)
+        assert told in said.output
+
+
 @pytest.mark.parametrize(
     ("content", "options", "said"),
     [
