@@ -107,7 +107,7 @@ FAILURES: dict[str, Code] = {
         "The details name its bytes and the maximum: publish less of it, or a link to what its largest value holds.",
     ),
     "staging_mismatch": Code(
-        "The copy of the source that the files are made from isn't what it was.", "It is copied and exported anew."
+        "What was copied or staged isn't what it was: the database's server may have crashed.", "It is done anew."
     ),
     "too_few_records": Code(
         "The source has no records, or far fewer than are published; what is published stays.",

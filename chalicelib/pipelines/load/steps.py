@@ -108,6 +108,10 @@ def _write(job: Leased[LoadSubject], request: LoadRequest, definition: Definitio
             raise PermanentFailure("dataset_deleted")
         job.hold(tx)
         tx.run(f"set local statement_timeout = '{int(patience)}s'")
+        # A crash of the server empties an unlogged table, and the next connection finds it so.
+        staged = tx.run(f"select count(*) as rows from staging.{table}")[0]["rows"]  # noqa: S608 - named by job and claim
+        if staged != rows:
+            raise Outage("staging_mismatch")
         dropped = prepare_store(tx, dataset, definition, anew=request.mode == "replace")
         done = _merged(tx, dataset, definition, table, request)
         done["deleted"] += dropped

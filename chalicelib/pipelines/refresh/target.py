@@ -204,7 +204,7 @@ class Target:
         """Make the staging table, empty, with the target's own types; what an earlier attempt left goes."""
         with self._transaction():
             self._connection.execute(f"drop table if exists {self._staging}")
-            # Unlogged: a crash of the server empties it, and the number of records shows that.
+            # Unlogged: a crash of the server empties it and ends this connection; who goes on finds no last key.
             self._connection.execute(
                 f"create unlogged table {self._staging} as select {_list(self._names)} from {self._target} with no data"
             )

@@ -534,6 +534,36 @@ def test_a_database_that_goes_away_while_dropping_leaves_it_to_cleanup(office, o
     assert staging_tables(office) == []
 
 
+@pytest.mark.parametrize("mode", ["upsert", "replace"])
+@pytest.mark.parametrize("left", [0, 1])
+def test_rows_that_a_crash_of_the_server_took_are_staged_again(
+    office, owner, monkeypatch, admin_database_dsn, mode, left
+):
+    """Found by chaos, seed 2: the load succeeded with no rows, and a replace would have emptied the store."""
+    owner.load([{"id": 1, "Art": "x"}])
+    office.work()
+    fill, crashes = steps._fill, []
+
+    def emptied(job, db, table, rows):
+        count = fill(job, db, table, rows)
+        if not crashes:
+            crashes.append(table)
+            with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+                admin.execute(f"delete from staging.{table} where c0 > {left}")
+        return count
+
+    monkeypatch.setattr(steps, "_fill", emptied)
+    job = owner.load([{"id": 1, "Art": "y"}, {"id": 2, "Art": "z"}], mode=mode)
+    office.work()
+    status = office.engine.status(job)
+    assert (status.waiting_for.code, status.attempts) == ("staging_mismatch", 1)
+    assert [row[:2] for row in owner.rows()] == [(1, "x")]
+    office.run(3)
+
+    assert owner.done(job) == (2, 1, 1, 0)
+    assert [row[:2] for row in owner.rows()] == [(1, "y"), (2, "z")]
+
+
 def test_a_store_that_somebody_holds_is_waited_for(office, owner, admin_database_dsn):
     owner.load([{"id": 1, "Art": "x"}])
     office.work()
