@@ -42,7 +42,7 @@ ROWS = {"RowShareLock", "RowExclusiveLock"}
 
 PATIENCE = 20.0
 
-TRIES = 20
+TRIES = 200
 """Where one COMMIT lets two go on who waited, the server decides who is first: it is tried until that is the same."""
 
 
@@ -117,6 +117,8 @@ class Actor:
     """Whether its transaction has written or locked anything."""
     unseen: bool = False
     """Whether its step did what its locks don't tell."""
+    asked: set[str] = field(default_factory=set)
+    """What its step asked outside of the database, which has to do with whoever asks it, too."""
     at: str = "its beginning"
     reply: Any = None
 
@@ -238,18 +240,19 @@ class Stage:
         changes = list(zip(self.actors, before, self.held, strict=True))
         moved = {at for at, (_, was, now) in enumerate(changes) if at == number or was.locks != now.locks}
         changes = [changes[at] for at in moved]
+        asked = set().union(*(each.asked for each, _, _ in changes))
         step = Step(
             number,
             self.story[began:],
             moved,
-            read=set().union(*(now.read for _, _, now in changes)),
+            read=asked.union(*(now.read for _, _, now in changes)),
             sought=set().union(*(now.sought for _, _, now in changes)),
             held=set().union(*(now.held for _, _, now in changes)),
-            ended=set().union(*(was.held for _, was, now in changes if was.transaction != now.transaction)),
+            ended=asked.union(*(was.held for _, was, now in changes if was.transaction != now.transaction)),
             alone=others != self.others or any(each.unseen or was.strong or now.strong for each, was, now in changes),
         )
         for each, _, now in changes:
-            each.wrote, each.unseen = now.wrote, False
+            each.wrote, each.unseen, each.asked = now.wrote, False, set()
         return step
 
     def settle(self, actor: Actor, how: str) -> None:
