@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import tuple_row
 
 from chalicelib.db import Database, DatabaseAway, Transaction
 
@@ -25,6 +26,9 @@ PACKAGES = (
 """Whose statements write, beside the engine's."""
 
 IDLE = psycopg.pq.TransactionStatus.IDLE
+
+UNLOGGED = "select oid::regclass::text from pg_class where relpersistence = 'u' and relkind = 'r'"
+"""What a crash of the server empties."""
 
 _WRITES = re.compile(
     r"\b(insert into|update|delete from|merge into|nextval|setval|create|drop|alter|copy)\b", re.IGNORECASE
@@ -76,6 +80,10 @@ class Fault:
             raise psycopg.errors.lookup(self.mode)("a conflict")
         if self.mode == "after":
             act()
+        if self.mode == "crash":
+            connection.execute("rollback")
+            for (table,) in connection.cursor(row_factory=tuple_row).execute(UNLOGGED).fetchall():
+                connection.execute(f"truncate {table}")
         connection.close()
         raise DatabaseAway(f"lost {self.mode} the COMMIT")
 
