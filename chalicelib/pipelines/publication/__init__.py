@@ -39,6 +39,7 @@ publication = Pipeline(
     coalesces=True,  # it takes no payload: a second caller may have the first one's job
     stays_true=("accept_drop",),
     pin="chalicelib.pipelines.publication:pin",
+    at_requeue="chalicelib.pipelines.publication:may_be_requeued",
     progress_restores_attempts=True,  # a remote file of many invocations may be killed as often as it gets further
 )
 
@@ -48,8 +49,7 @@ def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
     if catalog(tx, settings()) is None:
         raise Refusal("catalog_not_configured", None, codes.FAILURES["catalog_not_configured"].remedy)
     dataset = str(wanted["dataset"])
-    if registry.is_deleted(tx, dataset):  # and it can't be until this is accepted
-        raise Refusal("gone", "dataset", f"Dataset '{dataset}' was deleted.")
+    _see_that_it_stands(tx, dataset)
     definition = registry.definition(tx, dataset)
     if definition is None:
         raise Refusal("not_found", "dataset", f"Dataset '{dataset}' has no definition yet: `leaseway apply` puts one.")
@@ -63,3 +63,13 @@ def pin(tx: Sql, wanted: dict[str, Any]) -> PublicationSubject:
         source_revision=source["revision"],
         accept_drop=bool(wanted.get("accept_drop", False)),
     )
+
+
+def may_be_requeued(tx: Sql, subject: PublicationSubject) -> None:
+    """Refusal where the dataset was deleted since: its entry would come back, until the version is refused."""
+    _see_that_it_stands(tx, subject.dataset)
+
+
+def _see_that_it_stands(tx: Sql, dataset: str) -> None:
+    if registry.is_deleted(tx, dataset):  # and it can't be until this is accepted
+        raise Refusal("gone", "dataset", f"Dataset '{dataset}' was deleted.")

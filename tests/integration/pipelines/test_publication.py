@@ -17,7 +17,7 @@ from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
 from chalicelib.engine import Cadence, Failure, Outage, Refusal
 from chalicelib.exports.storage import Store, Upload
-from chalicelib.pipelines import functions
+from chalicelib.pipelines import delete_dataset, functions
 from chalicelib.pipelines.export.service import DataService
 from chalicelib.pipelines.publication import removal, steps
 from tests.integration.pipelines.conftest import CLOSED, Killed
@@ -457,6 +457,16 @@ def test_the_export_of_a_failed_publication_is_not_requeued_alone_for_nobody_wou
     again = office.engine.requeue(publication).job.id
     office.run(3)
     assert office.engine.status(again).state == "PUBLISHED"
+
+
+def test_a_publication_of_a_dataset_that_was_deleted_since_is_not_requeued(office):
+    office.point(LEASEWAY_SECRET_SRC="")
+    failed = office.publish()
+    office.run(3)
+    delete_dataset(office.engine, "trees")
+    with pytest.raises(Refusal) as refused:
+        office.engine.requeue(failed)
+    assert refused.value.code == "gone"
 
 
 def test_the_transaction_is_idle_for_one_request_to_the_store_and_never_for_two(
