@@ -66,9 +66,10 @@ def mend_mixed_graphs() -> int:
 
 def _write_again(dataset: str, graph: str) -> None:
     """Under the dataset's lock, so that no publication is between its replace and its commit."""
+    # Committed before it is written out there: a server that crashes gives a fence of an open transaction once more.
+    fence = context().engine.fence(context().db)
     with context().db.transaction() as tx:
         locked = registry.lock_dataset(tx, dataset)
-        fence = context().engine.fence(tx)
         store, content, count = graph_store(), b"", 0
         if locked["current_version"] is not None:
             version = registry.version(tx, dataset, locked["current_version"])

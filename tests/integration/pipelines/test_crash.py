@@ -1,0 +1,45 @@
+"""What a server that crashes may not take back: a fence that was written elsewhere."""
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from chalicelib import pipelines
+from chalicelib.catalog.store import StoreAway
+from chalicelib.db import Database, migrate
+from chalicelib.engine import Engine, Outage
+from chalicelib.pipelines.publication import removal
+from tests.conftest import PUBLIC_URL, running_postgresql
+
+LOGGED = "select log_cnt from engine.claim_id"
+"""How many numbers the log of the server is ahead: only the next one after the last of them is written there."""
+
+
+def test_a_fence_that_cleanup_has_written_to_the_catalogue_is_not_given_again(settings, queues, monkeypatch):
+    with running_postgresql() as server:
+        migrate(server.dsn, PUBLIC_URL)
+        db = Database(server.dsn)
+        engine = Engine(db, pipelines.PIPELINES, settings, queues)
+        db.run("insert into dataset.dataset (id) values ('trees')")
+        written = [engine.fence(db)]
+        while db.run(LOGGED)[0]["log_cnt"]:
+            engine.fence(db)
+
+        def crash(graph, content, fence, newest):
+            written.append(fence)
+            os.kill(server.pid(), signal.SIGQUIT)
+            raise StoreAway("store", "timeout")
+
+        monkeypatch.setattr(removal, "context", lambda: SimpleNamespace(db=db, engine=engine))
+        monkeypatch.setattr(removal, "graph_store", lambda: SimpleNamespace(replace=crash))
+        with pytest.raises(Outage):
+            removal._write_again("trees", "a graph")
+        while server.pid():
+            time.sleep(0.01)
+        server.start()
+
+        assert engine.fence(db) > written[-1]
+        db.close()
