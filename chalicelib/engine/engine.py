@@ -229,7 +229,8 @@ class Engine:
         counts = Counts()
         relay_until = keeping.time_left(self._around)
         keeping.recover(self._around, keeping.time_left(self._around, share=0.7), counts)
-        keeping.finish_run(self._around, "recovery", counts)
+        if "pauses_not_ended" not in counts.by:  # nobody works on what such a pause holds: health must tell
+            keeping.finish_run(self._around, "recovery", counts)
         sent, complete = self._relay(None, relay_until)
         if complete:
             keeping.finish_run(self._around, "relay", Counts({"sent": sent}))

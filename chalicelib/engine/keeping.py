@@ -48,8 +48,12 @@ def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
 def recover(around: Surroundings, more: Callable[[], bool], counts: Counts) -> None:
     """End the pauses that are over, then handle every job whose act-by has passed."""
     for pause in around.db.run(sql.list_pauses):
-        if around.db.run(sql.end_pause, pipeline=pause["pipeline"], early=False):
-            counts.add("pauses_ended")
+        try:
+            if around.db.run(sql.end_pause, pipeline=pause["pipeline"], early=False):
+                counts.add("pauses_ended")
+        except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
+            telemetry.failure("pause_not_ended", error, pipeline=pause["pipeline"], sqlstate=error.sqlstate)
+            counts.add("pauses_not_ended")
     passed: list[UUID] = []
     while more() and (overdue := around.db.run(sql.list_overdue_jobs, passed=passed)):
         for row in overdue:
@@ -64,11 +68,12 @@ def _recover_one(around: Surroundings, job: UUID) -> str:
     try:
         row = around.db.one(sql.recover_job, job_id=job, backoff=backoff(around.settings), wakeup_lost=wakeup_lost)
         return str(row["kind"]) if row else "in_other_hands"
-    except psycopg.OperationalError as error:  # a deadlock or a time-out says nothing about the row: next minute again
-        telemetry.failure("recovery_failed", error, job=job, sqlstate=error.sqlstate)
-        return "passed_over"
     except psycopg.Error as error:
         telemetry.failure("recovery_failed", error, job=job, sqlstate=error.sqlstate)
+        # A deadlock or a time-out says nothing about the row, nor does a schema that isn't this code's (class 42: a
+        # migration or a right is missing): next minute again.
+        if isinstance(error, psycopg.OperationalError) or (error.sqlstate or "").startswith("42"):
+            return "passed_over"
     try:
         return "unrecoverable" if around.db.one(sql.fail_unrecoverable_job, job_id=job) else "in_other_hands"
     except psycopg.Error as error:

@@ -207,6 +207,18 @@ def test_a_deadlock_or_a_time_out_fails_no_job(engine, clock, monkeypatch, job):
     assert engine.recover()["wake_up_lost"] == 1
 
 
+def test_a_schema_that_is_not_this_codes_fails_no_job(engine, clock, admin_database_dsn, job):
+    take(engine, job, seconds=60)
+    clock.advance("2 min")
+    with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
+        admin.execute("alter function engine.ended rename to finished")
+        try:
+            assert engine.recover()["passed_over"] == 1
+        finally:
+            admin.execute("alter function engine.finished rename to ended")
+    assert engine.recover()["worker_lost"] == 1
+
+
 def test_a_row_that_somebody_else_is_handling_is_left_to_them(engine, clock, dsn, job):
     clock.advance("31 min")
     other = Database(dsn)
@@ -395,6 +407,24 @@ def test_a_pause_ends_by_itself(engine, clock, job):
     assert engine.recover()["pauses_ended"] == 1
     assert engine.pauses() == []
     assert engine.job(job).deadline_at == before.deadline_at + timedelta(hours=1)
+
+
+def test_a_pause_that_cannot_be_ended_holds_up_nobody_else_and_health_says_so(engine, clock, dsn, job):
+    clock.advance("1 s")
+    lost = engine.accept("tour", Parcel(name="a")).job.id
+    take(engine, lost, seconds=60)
+    engine.pause("delivery", hours=1)
+    clock.advance("1 h")
+    other = Database(f"{dsn} options='-c role=leaseway_app -c lock_timeout=100ms'")
+    theirs = Engine(other, toy.PIPELINES, engine.settings, engine.queues)
+    with engine.db.transaction() as tx:
+        tx.run("select from engine.job where id = %(job)s for update", job=job)
+        counts = theirs.recover()
+    assert (counts["pauses_not_ended"], counts["worker_lost"]) == (1, 1)
+    assert "recovery has not finished for five minutes" in engine.health().reasons
+    assert theirs.recover()["pauses_ended"] == 1
+    assert "recovery has not finished for five minutes" not in engine.health().reasons
+    other.close()
 
 
 def test_a_job_that_came_during_a_pause_is_moved_by_what_it_waited(engine, clock):
