@@ -26,7 +26,7 @@ MOST = None if LONG else 40
 
 LEASE = timedelta(seconds=60)
 
-ID = r'[0-9a-f]{8}-[0-9a-f-]{27}|"(claim_id|id)": \d+'
+ID = r'[0-9a-f]{8}-[0-9a-f-]{27}|"(claim_id|id|number)": \d+'
 
 Act = Callable[[Engine], Any]
 

@@ -41,8 +41,8 @@ select id(n), 'delivery', 'work', 'parcel:' || n
   from generate_series(1, 250000) as n
      , lateral (select n <= 200000 as done, n between 200001 and 210000 as owned
                      , n between 209001 and 212000 or n = 249001 as late, clock_timestamp() as now) as t;
-insert into engine.outbox (job_id, queue, run_at, send_at)
-select id, queue, run_at, run_at from engine.job where finished_at is null;
+insert into engine.outbox (job_id, queue, run_at, send_at, number)
+select id, queue, run_at, run_at, 1 from engine.job where finished_at is null;
 insert into engine.ledger (job_id, claim_id, kind, locator, status, kept_by, noted_at, next_try_at)
 select id, 1, 's3_object', '{}', case when n % 10 = 0 then 'garbage' else 'kept' end
      , case when n % 10 > 0 then 'PACK' end, now, case when n % 10 = 0 then now + (n - 100000) * interval '1 s' end

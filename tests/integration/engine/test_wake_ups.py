@@ -159,6 +159,20 @@ def test_a_newer_wake_up_does_not_go_with_the_older_when(engine, clock, job, why
     assert newer["number"] == older["number"] + 1
 
 
+def test_nor_when_another_relay_has_forgotten_the_older_before(engine, queues, clock, job):
+    [slow] = engine.db.run(sql.take_owed)
+    clock.advance("31 s")
+    engine.relay()
+    assert queues.of(job) == [0]
+    queues.away = True
+    behaviour["PACK"] = lambda leased: Wait(600)
+    work(engine, job)
+    engine.db.run(sql.delete_sent, jobs=[job], numbers=[slow["number"]])
+    queues.away = False
+    engine.relay()
+    assert queues.of(job) == [0, 600]
+
+
 def test_a_wake_up_that_is_far_away_stays_until_it_is_nearer_than_sqs_longest_delay(engine, queues, clock, job):
     behaviour["PACK"] = lambda leased: Wait(3600)
     work(engine, job)
