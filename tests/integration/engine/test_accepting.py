@@ -243,3 +243,17 @@ def test_who_asks_again_gets_the_active_job_and_not_one_that_has_ended(engine):
     active = engine.accept("delivery", Parcel(name="a"))
     again = engine.accept("delivery", Parcel(name="a"))
     assert (again.created, again.job.id) == (False, active.job.id)
+
+
+@pytest.mark.parametrize("wins", ["the cancellation", "the finish"])
+def test_who_asks_after_a_cancellation_has_a_job_of_their_own_when_that_one_ends(engine, wins):
+    cancelled = engine.accept("delivery", Parcel(name="a")).job.id
+    leased = take(engine, cancelled)
+    engine.cancel(cancelled)
+    again = engine.accept("delivery", Parcel(name="a"))
+    assert (again.created, again.job.id, again.job.follow_up) == (False, cancelled, True)
+    if wins == "the cancellation":
+        leased.fail("cancelled", {})
+    else:
+        leased.complete([], {})
+    assert engine.find("parcel:a").subject == Parcel(name="a").model_dump()
