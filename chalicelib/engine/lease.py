@@ -169,7 +169,8 @@ class Leased[S: BaseModel]:
     def advance(self, state: str, keep: Iterable[int], result: dict[str, Any], *, hand_over: bool) -> None:
         """Go on to the next state; with hand_over another invocation does."""
         self._flush()
-        self._write(
+        at = self._around.monotonic()
+        row = self._write(
             sql.advance_job,
             "handed_over" if hand_over else "advanced",
             state,
@@ -181,6 +182,8 @@ class Leased[S: BaseModel]:
             lease=self._lease(self._around.settings.lease),
             wakeup_lost=self._wakeup_lost,
         )
+        # It may be shorter than what was required before; where the reply was lost, nothing is known of it.
+        self._expires = at + row.get("seconds", 0)
         self.owed = self.id if hand_over else None
         self.state = state
         self.result = self.result | result

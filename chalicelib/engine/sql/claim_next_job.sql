@@ -10,10 +10,10 @@ with clock as materialized (
     select coalesce(array_agg(pipeline), '{}') as pipelines from engine.pause
 )
 , asked as materialized (
-    select id, deadline_at
+    select id, deadline_at, locked_until
       from engine.job
      where lease_owner = %(ask)s
-       and locked_until > (select now from clock)
+       -- over or not: an ask holds one claim (job_lease_owner)
        for update
 )
 , oldest as materialized (
@@ -36,7 +36,7 @@ with clock as materialized (
       skip locked
 )
 , due as materialized (
-    select id, deadline_at, false as fresh from asked
+    select id, deadline_at, false as fresh from asked where locked_until > (select now from clock)
     union all
     select id, deadline_at, true from oldest
 )

@@ -211,6 +211,15 @@ def test_an_invocation_that_runs_out_of_time_cannot_extend_its_lease(engine, clo
     assert engine.job(job).locked_until == clock.now()
 
 
+def test_what_was_required_is_required_anew_after_an_advance_which_may_shorten_the_lease(engine, clock, job):
+    leased = take(engine, job)
+    leased._until = lambda: 900.0
+    leased.require(200)
+    leased.advance("SHIP", [], {}, hand_over=False)
+    leased.require(150)
+    assert engine.job(job).locked_until - clock.now() >= timedelta(seconds=150)
+
+
 def test_the_same_ask_gets_the_same_claim_and_spends_nothing(engine, job):
     engine.accept("delivery", Parcel(name="another one that is due"))
     ask, lease = uuid4(), timedelta(seconds=60)
@@ -227,6 +236,15 @@ def test_the_same_ask_after_its_lease_has_ended_gets_nothing_back(engine, clock,
     assert engine.claim("work", job=job, ask=ask, lease=timedelta(seconds=60))
     clock.advance("60 s")
     assert engine.claim("work", job=job, ask=ask, lease=timedelta(seconds=60)) is None
+
+
+def test_nor_another_job_that_is_due(engine, clock, job):
+    clock.advance("1 s")
+    engine.accept("delivery", Parcel(name="another one"))
+    ask = uuid4()
+    assert engine.claim("work", job=None, ask=ask, lease=timedelta(seconds=60)).id == job
+    clock.advance("60 s")
+    assert engine.claim("work", job=None, ask=ask, lease=timedelta(seconds=60)) is None
 
 
 def test_many_workers_that_race_for_one_job_make_one_claim(engine, dsn, settings, queues, job):
