@@ -9,11 +9,11 @@ with clock as materialized (
 , paused as materialized (
     select coalesce(array_agg(pipeline), '{}') as pipelines from engine.pause
 )
+-- Its lease may have ended: an ask holds one claim all the same (job_lease_owner).
 , asked as materialized (
     select id, deadline_at, locked_until
       from engine.job
      where lease_owner = %(ask)s
-       -- over or not: an ask holds one claim (job_lease_owner)
        for update
 )
 , oldest as materialized (

@@ -4,8 +4,8 @@
 -- index:  job_conflict_key
 with job as (
     update engine.job
-       set follow_up = case when cancel_requested_at is null
-                             and subject = %(subject)s || (select coalesce(jsonb_object_agg(field, true), '{}')
+       set follow_up = case when cancel_requested_at is null and
+                                 subject = %(subject)s || (select coalesce(jsonb_object_agg(field, true), '{}')
                                                              from unnest(%(stays_true)s::text[]) as field
                                                             where subject -> field = 'true') then follow_up
                             else %(subject)s || (select coalesce(jsonb_object_agg(field, true), '{}')
