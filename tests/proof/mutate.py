@@ -12,6 +12,7 @@ tell from the original stand in `equivalent.txt` with the reason.
 """
 
 import argparse
+import os
 import re
 import signal
 import subprocess
@@ -324,6 +325,7 @@ def run(
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             if nonsense := [mutant.name for mutant in wanted if not stands(mutant, connection)]:
                 raise SystemExit(f"these are no SQL, so that failing proves nothing: {nonsense}")
+        os.environ["DATABASE_URL"] = server.dsn  # else each fork starts a server, which outlives it
         plugin = Mutants(server.dsn, wanted, noticed, found, jobs, seconds, save)
         return int(pytest.main(["-s", "-p", "no:cacheprovider", "--deselect", TOO_LONG, *TESTS], plugins=[plugin]))
 
