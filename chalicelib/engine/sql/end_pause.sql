@@ -34,6 +34,7 @@ with ended as materialized (
            deadline_at  = job.deadline_at + length
       from held
      where job.id = held.id
+       and job.finished_at is null
     returning job.id, job.queue, job.run_at, job.state, job.attempts, job.held_back, now
 )
 , owed as (
