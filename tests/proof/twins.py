@@ -162,7 +162,7 @@ TWINS = {
         {"fail_job": [("and claim_id = %(claim_id)s", "")]},
     ),
     "ledger without FOR KEY SHARE": Twin(
-        "3", "ledger / recover", "the ledger isn't as its job's end is:", {"note_in_ledger": [("for key share", "")]}
+        "3", "ledger / recover", "a stale owner has written", {"note_in_ledger": [("for key share", "")]}
     ),
     "a finish that doesn't hold its job": Twin(
         "3", "hold / recover", "it was taken away while it was held:", {"hold_job": [("for key share", "")]}
