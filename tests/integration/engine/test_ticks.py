@@ -24,6 +24,7 @@ def remove(row):
 
 
 TICKS = {
+    "worker": lambda engine: engine.work_on("work", [], lambda: 300),
     "recovery": lambda engine: engine.recover(),
     "relay": lambda engine: engine.relay(),
     "catch-up": lambda engine: engine.catch_up(),
@@ -32,6 +33,7 @@ TICKS = {
 
 # What one tick does to the scene: events by kind, messages sent, things removed, rows left.
 ONE = {
+    "worker": ({"claimed": 4, "advanced": 5, "finished": 4}, 0, 0),
     "recovery": ({"wake_up_lost": 3, "worker_lost": 2, "failed": 1}, 6, 0),
     "relay": ({}, 1, 0),
     "catch-up": ({"accepted": 3}, 0, 0),
