@@ -44,6 +44,7 @@ LOCK = re.compile(r"\bfor (update|key share)( of \w+)?\b")
 INLINE = re.compile(
     r"(?<=\s)(where|and) (?:(?!\b(?:and|or|for|order|returning|limit|do|then)\b)(?:\((?:[^()]|\([^()]*\))*\)|[^();]))+"
 )
+NESTED = re.compile(INLINE.pattern.replace("(where|and)", "(where|and|or)"))
 CONJUNCT = re.compile(r"^[ ]*(where|and|or)\b(.*)$")
 FUNCTION = re.compile(
     r"create (?:or replace )?function (engine\.\w+)\(.*?(?:\$\$;|\nend;|\n    return [^;]*;(?=\n\n))", re.DOTALL
@@ -86,6 +87,7 @@ def changes(text: str) -> Iterator[tuple[int, str, str]]:
         if line.lstrip().startswith("--"):
             continue
         code = line.rstrip("\n")
+        begun = set()  # where a condition begins that has had its turn
         if ARBITER.search(code):
             yield (
                 number + 1,
@@ -93,12 +95,14 @@ def changes(text: str) -> Iterator[tuple[int, str, str]]:
                 changed(number, ARBITER.sub(" do nothing", code), number + 1),
             )
         elif match := CONJUNCT.match(code):
+            begun.add(match.start(1))
             last, tail = _condition(lines, number)
             condition = " ".join("".join(lines[number : last + 1]).split())[:70].rstrip(";")
             kept = "where true" if match.group(1) == "where" else ""
             yield number + 1, f"without `{condition}`", changed(number, kept + tail, last + 1)
         else:
             for match in INLINE.finditer(code):
+                begun.add(match.start(1))
                 kept, (last, end) = "where true " if match.group(1) == "where" else "", (number, match.end())
                 if code[end:].startswith("("):  # closed on a later line
                     last, tail = _closing(lines, number, end)
@@ -106,6 +110,12 @@ def changes(text: str) -> Iterator[tuple[int, str, str]]:
                 condition = code[match.start() : end] if last == number else code[match.start() :] + " ..."
                 less = code[: match.start()] + kept + lines[last].rstrip("\n")[end:]
                 yield number + 1, f"without `{condition.strip()}`", changed(number, less, last + 1)
+        for position in range(len(code)):
+            match = NESTED.match(code, position)
+            if match and position not in begun and code.count("(", 0, position) > code.count(")", 0, position):
+                kept = "where true " if match.group(1) == "where" else ""
+                less = code[:position] + kept + code[match.end() :]
+                yield number + 1, f"in it without `{match.group().strip()}`", changed(number, less, number + 1)
         if SKIP.search(code):
             yield number + 1, "without skip locked", changed(number, SKIP.sub("", code), number + 1)
         if match := LOCK.search(code):

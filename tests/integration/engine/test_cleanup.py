@@ -202,6 +202,7 @@ def test_what_a_finished_job_kept_can_be_discarded(engine, job):
     behaviour["PACK"] = writes("csv")
     work(engine, job)
     assert ledger(engine) == {"csv": "kept"}
+    engine.accept("delivery", Parcel(name="another one, which hasn't ended"))
     assert engine.discard(job)
     assert engine.discard(job)
     assert ledger(engine) == {"csv": "garbage"}

@@ -370,6 +370,18 @@ def test_recovery_passes_over_what_a_pause_holds(engine, clock, job):
     assert not {"in_other_hands", "wake_up_lost"} & engine.recover().keys()
 
 
+def test_another_pipelines_pause_holds_nobody_of_this_one(engine, clock, job):
+    engine.pause("tour")
+    clock.advance("1 s")
+    other = engine.accept("delivery", Parcel(name="other")).job.id
+    assert take(engine, other, seconds=60).id == other
+    clock.advance("33 min")
+    assert engine.health().past_bound == 2
+    counts = engine.recover()
+    assert (counts["worker_lost"], counts["wake_up_lost"]) == (1, 1)
+    assert kinds(engine, job) == ["accepted", "wake_up_lost"]
+
+
 def test_a_pause_of_everything_stops_everything(engine, job):
     engine.pause()
     assert work(engine, job) == "nothing"
