@@ -124,6 +124,7 @@ class Town:
         """The scheduled functions run and workers work until every job has ended and nothing is left to remove."""
         for _ in range(40):
             self.process(self.office.engine.recover)
+            self.watch.after_recovery()
             self.process(lambda: self.office.engine.work_on("work", [], lambda: 900.0))
             self.process(lambda: self.office.engine.clean_up(removers=REMOVERS))
             now = self.watch.last
