@@ -259,6 +259,16 @@ def test_OD_54_the_next_run_follows_the_new_cadence_and_off_means_off(engine, cl
     assert engine.catch_up() == {}
 
 
+def test_a_schedule_that_is_put_again_as_it_is_keeps_the_slot_that_is_due(engine, clock):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-03 02:00:00+00")
+    due = engine.get_schedule("parcel:a").next_due_at
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "b"}, DAILY)
+    assert again.next_due_at == due
+    engine.catch_up()
+    assert engine.find("parcel:b")
+
+
 def test_OD_56_three_missed_days_are_one_run_and_then_the_usual_time(engine, clock):
     clock.set("2026-03-02 09:00:00+00")
     engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
