@@ -150,6 +150,7 @@ def scenario(engine, clock):
     seen.append([at - began for at in (schedule.last_due_at, schedule.next_due_at)])
     look(schedule.last_job)
     engine.cancel(schedule.last_job)
+    engine.delete_schedule("parcel:s")
     return seen
 
 
