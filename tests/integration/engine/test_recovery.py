@@ -6,6 +6,7 @@ from threading import Barrier
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from chalicelib.db import Database
 from chalicelib.engine import ClockDisagrees, Engine, Outage, Pipeline, Step, Wait
@@ -421,13 +422,14 @@ def test_a_pause_ends_by_itself(engine, clock, job):
     assert engine.job(job).deadline_at == before.deadline_at + timedelta(hours=1)
 
 
-def test_a_pause_that_cannot_be_ended_holds_up_nobody_else_and_health_says_so(engine, clock, dsn, job):
+def test_a_pause_that_cannot_be_ended_holds_up_nobody_else_and_health_says_so(engine, clock, admin_database_dsn, job):
     clock.advance("1 s")
     lost = engine.accept("tour", Parcel(name="a")).job.id
     take(engine, lost, seconds=60)
     engine.pause("delivery", hours=1)
     clock.advance("1 h")
-    other = Database(f"{dsn} options='-c role=leaseway_app -c lock_timeout=100ms'")
+    options = "-c role=leaseway_app -c lock_timeout=100ms"  # which a pooler wouldn't take
+    other = Database(make_conninfo(admin_database_dsn, options=options))
     theirs = Engine(other, toy.PIPELINES, engine.settings, engine.queues)
     with engine.db.transaction() as tx:
         tx.run("select from engine.job where id = %(job)s for update", job=job)
