@@ -110,17 +110,29 @@ ACTS = {
 @pytest.mark.parametrize("act", ACTS)
 def test_nobody_else_notices_when(engine, clock, queues, others, act):
     job = engine.accept("tour", Parcel(name="mine")).job.id
-
-    def look():
-        return {table: engine.db.run(statement, job=job) for table, statement in ROWS.items()}
-
-    before = look()
+    before = rows(engine, job)
     assert all(before.values())
 
     ACTS[act](engine, clock, job)
 
-    assert look() == before
+    assert rows(engine, job) == before
     others.heartbeat(force=True)
+
+
+def test_nobody_else_notices_when_a_pause_ends(engine, clock, others):
+    job = engine.accept("delivery", Parcel(name="mine")).job
+    engine.pause("delivery")
+    clock.advance("1 s")
+    before = rows(engine, job.id)
+
+    engine.resume("delivery")
+
+    assert rows(engine, job.id) == before
+    assert engine.job(job.id).deadline_at > job.deadline_at
+
+
+def rows(engine, job):
+    return {table: engine.db.run(statement, job=job) for table, statement in ROWS.items()}
 
 
 def test_a_failure_that_is_requeued_leaves_the_others_as_they_are(engine, others):
