@@ -256,7 +256,7 @@ def test_a_load_s_rows_are_there_exactly_when_its_record_and_its_end_are(office,
         table = seen.staged.enter_context(load_steps._staged(leased, office.engine.db, columns))
         rows = load_steps._fill(leased, office.engine.db, table, iter([(1, "oak"), (2, "elm")]))
 
-        def act(engine: Engine) -> str:
+        def write(engine: Engine) -> str:
             leased._around = engine._around
             try:
                 load_steps._write(leased, leased.request, DEFINITION, table, rows)
@@ -264,7 +264,7 @@ def test_a_load_s_rows_are_there_exactly_when_its_record_and_its_end_are(office,
                 return "lost"
             return "finished"
 
-        return act
+        return write
 
     def before() -> dict[str, Act]:
         seen.staged.close()

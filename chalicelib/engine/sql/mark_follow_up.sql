@@ -1,4 +1,4 @@
--- Tell the active job of a conflict key that something newer was asked for: its end will start the follow-up, the newest
+-- Tell the active job of a conflict key that something newer was asked for: its end starts the follow-up, the newest
 -- subject with what stays true of the one before. What its own subject says as well needs none, unless it is cancelled.
 -- fence:  changes no key, so it passes beside the owner's FOR KEY SHARE; no row once the job has ended
 -- index:  job_conflict_key

@@ -1,9 +1,10 @@
--- Make a schedule, or change one; its next run follows a new cadence, while with the same one a slot that is due stays so.
+-- Make a schedule, or change one; its next run follows a new cadence, and with the same one a due slot stays due.
 -- fence:  none
 -- index:  schedule_pkey
 insert into engine.schedule (key, pipeline, subject, cadence, next_due_at)
 values (%(key)s, %(pipeline)s, %(subject)s, %(cadence)s, %(next_due_at)s)
     on conflict (key) do update
    set pipeline = excluded.pipeline, subject = excluded.subject, cadence = excluded.cadence
-     , next_due_at = case when schedule.cadence = excluded.cadence then schedule.next_due_at else excluded.next_due_at end
+     , next_due_at = case when schedule.cadence = excluded.cadence then schedule.next_due_at
+                          else excluded.next_due_at end
 returning *

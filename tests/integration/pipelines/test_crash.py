@@ -37,7 +37,9 @@ def test_a_fence_that_cleanup_has_written_to_the_catalogue_is_not_given_again(se
         monkeypatch.setattr(removal, "graph_store", lambda: SimpleNamespace(replace=crash))
         with pytest.raises(Outage):
             removal._write_again("trees", "a graph")
+        end = time.monotonic() + 60
         while server.pid():
+            assert time.monotonic() < end, "the server didn't go"
             time.sleep(0.01)
         server.start()
 
