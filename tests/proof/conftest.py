@@ -22,6 +22,7 @@ caught_by: list[str] = []
 """Each broken twin, and the check that caught it."""
 
 table: dict[str, dict[str, object]] = {}
+seeds: dict[str, set[int]] = {}
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +56,11 @@ def _world(admin: str) -> Iterator[World]:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> dict[str, int]:
-    """What this test counts; summed up by check, in the table at the end."""
+    """What this test counts; summed up by check, in the table at the end, beside the seeds: its own, or its file's."""
     counts: dict[str, int] = {}
-    request.node.user_properties.append(("figures", counts))
+    drawn = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    seed = drawn.get("seed", getattr(request.module, "SEED", None))
+    request.node.user_properties.extend([("figures", counts), ("seed", seed)])
     return counts
 
 
@@ -68,7 +71,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         return
     if line := told.get("caught by"):
         caught_by.append(line)
-    row = table.setdefault(Path(report.fspath).stem.removeprefix("test_"), {"seconds": 0.0, "violations": 0})
+    check = Path(report.fspath).stem.removeprefix("test_")
+    row = table.setdefault(check, {"seconds": 0.0, "violations": 0})
+    if told["seed"] is not None:
+        seeds.setdefault(check, set()).add(told["seed"])
     for what, number in {**told["figures"], "seconds": report.duration, "violations": int(report.failed)}.items():
         row[what] = row.get(what, 0) + number
 
@@ -83,5 +89,8 @@ def pytest_terminal_summary(terminalreporter) -> None:
         counts = ", ".join(
             f"{number:,} {what}" for what, number in row.items() if what not in ("seconds", "violations")
         )
+        drawn = ", ".join(str(seed) for seed in sorted(seeds.get(check, ())))
+        if drawn:
+            counts += f"; seed {drawn}"
         line = f"{check:<14} {counts:<70} {row['violations']} violations  {row['seconds']:6.1f} s"
         terminalreporter.write_line(line)

@@ -37,6 +37,9 @@ select (select max(state_change)::text
 """
 """What each actor's transaction has locked, and when any other session was last used."""
 
+SEED = 7
+"""Of what is drawn: which orders, where not all are run."""
+
 ROWS = {"RowShareLock", "RowExclusiveLock"}
 """Modes of a relation whose rows are locked or written."""
 
@@ -384,9 +387,9 @@ def explore(
     *,
     most: int | None = None,
 ) -> int:
-    """Run every order, or as many as `most`, drawn at random, the same ones each time; how many there were."""
+    """Run every order, or as many as `most`, drawn by SEED, the same ones each time; how many there were."""
     waiting = [(Moment(chosen={0}), 0)]
-    count, draw = 0, random.Random(7)
+    count, draw = 0, random.Random(SEED)
     while waiting and count != most:
         moment, actor = waiting.pop(-1 if most is None else draw.randrange(len(waiting)))
         for left in reversed(range(TRIES)):

@@ -34,7 +34,7 @@ from tests.integration.pipelines.conftest import (
 )
 from tests.integration.pipelines.conftest import DEFINITION as PLAIN
 from tests.proof.conftest import LONG
-from tests.proof.interleaving import explore
+from tests.proof.interleaving import SEED, explore  # noqa: F401 - the seed stands in the table
 from tests.proof.watch import require
 from tests.proof.world import World
 

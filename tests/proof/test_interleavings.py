@@ -16,7 +16,7 @@ from chalicelib.engine import Accepted, Cadence, Cancelled, Engine, Leased, Leas
 from chalicelib.engine.model import Counts
 from tests import toy
 from tests.proof.conftest import LONG
-from tests.proof.interleaving import Step, explore, owner_of
+from tests.proof.interleaving import SEED, Step, explore, owner_of
 from tests.proof.watch import Snapshot, Violation, require
 from tests.proof.world import World
 from tests.toy import Parcel
@@ -517,7 +517,7 @@ THREE: list[tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], list[Ca
 
 def triples(number: int) -> list[tuple[Callable[[Scene], None], list[Callable[[Scene], Act]]]]:
     """So many of them, the same ones each time."""
-    draw = random.Random(11)
+    draw = random.Random(SEED)
     found = []
     for _ in range(number):
         before, first, others = draw.choice(THREE)

@@ -162,10 +162,6 @@ def test_T19_over_an_edge_with_a_clock_that_steps_by_an_hour_each_slot_fires_onc
         figures["fired"] = figures.get("fired", 0) + len(fired)
 
 
-def test_the_seed_is_told(figures):
-    figures["seed"] = SEED
-
-
 def test_the_oracle_sees_gaps_and_doubles():
     """By hand, so that it isn't the implementation's twin: what newspapers said of these nights."""
 

@@ -25,6 +25,7 @@ def remove(row):
 
 TICKS = {
     "worker": lambda engine: engine.work_on("work", [], lambda: 300),
+    "fetcher": lambda engine: engine.work_on("fetch", [], lambda: 300),
     "recovery": lambda engine: engine.recover(),
     "relay": lambda engine: engine.relay(),
     "catch-up": lambda engine: engine.catch_up(),
@@ -34,6 +35,7 @@ TICKS = {
 # What one tick does to the scene: events by kind, messages sent, things removed, rows left.
 ONE = {
     "worker": ({"claimed": 4, "advanced": 5, "finished": 4}, 0, 0),
+    "fetcher": ({"claimed": 2, "finished": 2}, 0, 0),
     "recovery": ({"wake_up_lost": 3, "worker_lost": 2, "failed": 1}, 6, 0),
     "relay": ({}, 1, 0),
     "catch-up": ({"accepted": 3}, 0, 0),
@@ -62,6 +64,8 @@ def scene(engine, clock, queues):
         take(engine, engine.accept("delivery", Parcel(name=f"lost worker {number}")).job.id, seconds=60)
     engine.cancel(engine.find("parcel:lost worker 2").id)
     clock.set("2026-03-02 09:31:00+00")
+    for number in range(2):
+        engine.accept("crawl", Parcel(name=f"page {number}"))
     queues.away = True
     engine.accept("tour", Parcel(name="owed"))
     queues.away = False
