@@ -48,9 +48,13 @@ def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
 def recover(around: Surroundings, more: Callable[[], bool], counts: Counts) -> None:
     """End the pauses that are over, then handle every job whose act-by has passed."""
     for pause in around.db.run(sql.list_pauses):
+        if not more():
+            break
         try:
-            if around.db.run(sql.end_pause, pipeline=pause["pipeline"], early=False):
-                counts.add("pauses_ended")
+            with around.db.transaction() as tx:
+                tx.run("set local lock_timeout = '2s'")  # a job that somebody has locked keeps all others waiting
+                if tx.run(sql.end_pause, pipeline=pause["pipeline"], early=False):
+                    counts.add("pauses_ended")
         except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
             telemetry.failure("pause_not_ended", error, pipeline=pause["pipeline"], sqlstate=error.sqlstate)
             counts.add("pauses_not_ended")

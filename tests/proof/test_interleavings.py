@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,7 +17,7 @@ from chalicelib.engine.model import Counts
 from tests import toy
 from tests.proof.conftest import LONG
 from tests.proof.interleaving import SEED, Step, explore, owner_of
-from tests.proof.watch import Snapshot, Violation, require
+from tests.proof.watch import Snapshot, Violation, at, require
 from tests.proof.world import World
 from tests.toy import Parcel
 
@@ -39,6 +39,7 @@ class Scene:
     job: UUID | None = None
     leased: Leased[Any] | None = None
     line: list[UUID] = field(default_factory=list)
+    bound: datetime | None = None
     now: Snapshot | None = None
 
     # Before
@@ -222,6 +223,10 @@ def resume(scene: Scene) -> Act:
     return lambda engine: engine.resume("delivery")
 
 
+def resume_all(scene: Scene) -> Act:
+    return lambda engine: engine.resume()
+
+
 def resume_the_line(scene: Scene) -> Act:
     return lambda engine: engine.resume("ferry")
 
@@ -301,6 +306,12 @@ def answered(*kinds: type) -> Callable[[Scene, list[Any]], None]:
     return judge
 
 
+def held_up_for_twenty_minutes(scene: Scene, replies: list[Any]) -> None:
+    require(replies == [True, True], "an answer nobody expects:", replies)
+    moved = at(scene.row["deadline_at"]) - scene.bound
+    require(moved == timedelta(minutes=20), "two pauses over a job for 20 minutes added", moved)
+
+
 def cancelled_or_finished(scene: Scene, replies: list[Any]) -> None:
     told_the_truth("finished")(scene, replies)
     if replies[1] is Outcome.FINISHED:
@@ -320,6 +331,13 @@ def slots_used_once(scene: Scene, replies: list[Any]) -> None:
 def paused(scene: Scene) -> None:
     scene.accept()
     scene.world.engine.pause("delivery", hours=1)
+    scene.world.clock.advance("10 min")
+
+
+def paused_twice(scene: Scene) -> None:
+    paused(scene)
+    scene.bound = scene.world.engine.job(scene.job).deadline_at
+    scene.world.engine.pause(hours=1)
     scene.world.clock.advance("10 min")
 
 
@@ -488,6 +506,7 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     ),
     "in line: resume / cancel": (a_paused_line, [resume_the_line, cancel], answered(bool, Outcome)),
     "in line: resume / recover": (a_paused_line, [resume_the_line, recover], answered(bool, dict)),
+    "resume / resume of all": (paused_twice, [resume, resume_all], held_up_for_twenty_minutes),
     "resume / claim": (paused, [resume, claim], answered(bool, Leased)),
     "resume / accept": (paused, [resume, accept()], answered(bool, Accepted)),
     "resume / cancel": (paused, [resume, cancel], answered(bool, Outcome)),

@@ -1,9 +1,10 @@
--- End a pause and add its length to the bounds of the jobs it held, from when they came; wake them. Where another pause
--- still stands over a job, only what that one doesn't count: the sum is the time in which any of them stood.
--- fence:  the pause's row under FOR UPDATE; while it is there, nobody claims the jobs
+-- End a pause, add to the bounds of the jobs it held the time for which they were due while any pause stood over them, and
+-- wake them. Where another one still stands, a job is due from now on: that one's end adds the rest, and nothing twice.
+-- fence:  the pause's row under FOR UPDATE; while it is there, nobody claims the jobs. Of two that end at once one waits for a
+--         job's row, and then reads there how far the other came
 -- index:  job_locked_until
 with ended as materialized (
-    select pipeline, since, engine.clock() as now
+    select pipeline, engine.clock() as now
       from engine.pause
      where pipeline = %(pipeline)s
        and (%(early)s or until <= engine.clock())
@@ -16,13 +17,13 @@ with ended as materialized (
 , held as materialized (
     select job.id
          , now
-         , greatest(interval '0', least(now, (select min(since)
-                                                from engine.pause as other
-                                               where other.pipeline in (job.pipeline, '*')
-                                                 and other.pipeline <> ended.pipeline))
-                                  - greatest(ended.since, job.accepted_at)) as length
+         , greatest(interval '0', now - greatest(job.run_at, pauses.since)) as length
+         , case when pauses.number > 1 then greatest(job.run_at, now) else job.run_at end as run_at
       from ended
       join engine.job as job on ended.pipeline in (job.pipeline, '*')
+     cross join lateral (select min(since) as since, count(*) as number
+                           from engine.pause
+                          where pipeline in (job.pipeline, '*')) as pauses
      where job.finished_at is null
        and job.claim_id is null
      order by job.order_number, job.id
@@ -31,7 +32,8 @@ with ended as materialized (
 , job as (
     update engine.job as job
        set locked_until = job.locked_until + length,
-           deadline_at  = job.deadline_at + length
+           deadline_at  = job.deadline_at + length,
+           run_at       = held.run_at
       from held
      where job.id = held.id
        and job.finished_at is null

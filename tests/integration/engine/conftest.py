@@ -1,6 +1,7 @@
 import psycopg
 import pytest
 
+from chalicelib.db import Database
 from chalicelib.engine import Engine
 from tests import toy
 
@@ -37,3 +38,11 @@ def break_events(admin_database_dsn):
 
         yield install
         admin.execute("drop trigger if exists broken on engine.job_event; drop function if exists engine.broken")
+
+
+@pytest.fixture
+def other(dsn):
+    """Somebody else's connection."""
+    database = Database(dsn)
+    yield database
+    database.close()

@@ -16,14 +16,6 @@ from tests.toy import Parcel, kinds, take, work
 
 
 @pytest.fixture
-def other(dsn):
-    """Somebody else's connection."""
-    database = Database(dsn)
-    yield database
-    database.close()
-
-
-@pytest.fixture
 def meanwhile(admin_database_dsn):
     """Start something that has to wait for a lock; returns once it waits."""
     watcher = Database(admin_database_dsn)
@@ -147,6 +139,21 @@ def test_a_pause_ends_once_however_many_end_it(engine, clock, other, job, meanwh
         ended = meanwhile(lambda: engine.resume("delivery"))
     assert ended.result() is False
     assert (engine.job(job).deadline_at - before).total_seconds() == 3600
+
+
+@pytest.mark.parametrize(("first", "second"), [("*", "delivery"), ("delivery", "*")])
+def test_two_pauses_over_one_job_that_end_at_once_count_once(engine, clock, other, job, meanwhile, first, second):
+    """Neither sees that the other one has ended, and neither may leave the time to it."""
+    before = engine.job(job).deadline_at
+    engine.pause(first)
+    clock.advance("1 h")
+    engine.pause(second)
+    clock.advance("2 h")
+    with other.transaction() as tx:
+        tx.run(sql.end_pause, pipeline=first, early=True)
+        ended = meanwhile(lambda: engine.resume(second))
+    assert ended.result() is True
+    assert engine.job(job).deadline_at - before == timedelta(hours=3)
 
 
 def test_the_end_of_a_pause_waits_for_who_is_changing_a_job_it_moves(engine, clock, other, job, meanwhile):

@@ -6,9 +6,8 @@ from threading import Barrier
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
-from chalicelib.db import Database
+from chalicelib.db import Database, Transaction
 from chalicelib.engine import ClockDisagrees, Engine, Outage, Pipeline, Step, Wait
 from chalicelib.engine.lease import sql
 from tests import toy
@@ -422,23 +421,45 @@ def test_a_pause_ends_by_itself(engine, clock, job):
     assert engine.job(job).deadline_at == before.deadline_at + timedelta(hours=1)
 
 
-def test_a_pause_that_cannot_be_ended_holds_up_nobody_else_and_health_says_so(engine, clock, admin_database_dsn, job):
+def test_pauses_that_cannot_be_ended_hold_up_nobody_else_and_health_says_so(engine, clock, other, job):
     clock.advance("1 s")
     lost = engine.accept("tour", Parcel(name="a")).job.id
     take(engine, lost, seconds=60)
-    engine.pause("delivery", hours=1)
+    for pipeline in ("delivery", "*"):
+        engine.pause(pipeline, hours=1)
     clock.advance("1 h")
-    options = "-c role=leaseway_app -c lock_timeout=100ms"  # which a pooler wouldn't take
-    other = Database(make_conninfo(admin_database_dsn, options=options))
     theirs = Engine(other, toy.PIPELINES, engine.settings, engine.queues)
     with engine.db.transaction() as tx:
         tx.run("select from engine.job where id = %(job)s for update", job=job)
         counts = theirs.recover()
-    assert (counts["pauses_not_ended"], counts["worker_lost"]) == (1, 1)
+    assert counts == {"pauses_not_ended": 2, "worker_lost": 1, "sent": 1}
     assert "recovery has not finished for five minutes" in engine.health().reasons
-    assert theirs.recover()["pauses_ended"] == 1
+    assert theirs.recover()["pauses_ended"] == 2
     assert "recovery has not finished for five minutes" not in engine.health().reasons
-    other.close()
+
+
+def test_recovery_waits_for_two_seconds_where_somebody_keeps_a_pause_from_ending(engine, clock, monkeypatch):
+    """Statements may wait for 25: with two such pauses nothing else would have its turn."""
+    run, seen = Transaction.run, []
+
+    def told(tx, text, /, **params):
+        if text == sql.end_pause:
+            seen.append(run(tx, "show lock_timeout"))
+        return run(tx, text, **params)
+
+    engine.pause("delivery", hours=1)
+    clock.advance("1 h")
+    monkeypatch.setattr(Transaction, "run", told)
+    assert engine.recover()["pauses_ended"] == 1
+    assert seen == [[{"lock_timeout": "2s"}]]
+
+
+def test_no_more_pauses_are_ended_than_there_is_time_for(engine, clock, queues):
+    engine.pause("delivery", hours=1)
+    clock.advance("1 h")
+    hurried = Engine(engine.db, toy.PIPELINES, engine.settings.model_copy(update={"recovery_seconds": -1}), queues)
+    assert hurried.recover() == {"sent": 0}
+    assert [pause.pipeline for pause in engine.pauses()] == ["delivery"]
 
 
 def test_a_job_that_came_during_a_pause_is_moved_by_what_it_waited(engine, clock):
@@ -463,6 +484,43 @@ def test_an_owned_job_goes_on_through_a_pause_and_its_bounds_stand(engine, clock
     assert engine.recover()["worker_lost"] == 1  # a lost worker is noticed in a pause, too
 
 
+def test_a_pause_counts_from_when_a_job_was_due_again(engine, clock, job):
+    """Who owned it through the pause, and gives it back a minute before the end, was held up for no more than that."""
+    leased = take(engine, job, seconds=60)
+    before = engine.job(job).deadline_at
+    engine.pause("delivery")
+    for _ in range(30):
+        clock.advance("30 s")
+        leased.heartbeat(force=True)
+    leased.wait(20, None)
+    clock.advance("1 min")
+    engine.resume("delivery")
+    after = engine.job(job)
+    assert after.deadline_at == before + timedelta(seconds=40)
+    assert after.locked_until == clock.now() + timedelta(seconds=engine.settings.wakeup_lost)
+
+
+def test_a_pause_counts_from_when_a_line_moved_up(engine, clock):
+    head = take(engine, engine.accept("ferry", Parcel(name="a")).job.id)
+    next = engine.accept("ferry", Parcel(name="a")).job.id
+    engine.pause("ferry")
+    clock.advance("4 min")
+    head.complete([], {})
+    clock.advance("1 min")
+    engine.resume("ferry")
+    assert engine.job(next).locked_until == clock.now() + timedelta(seconds=engine.settings.wakeup_lost)
+
+
+def test_who_waits_for_an_instant_after_the_pause_is_not_held_up_by_it(engine, clock, job):
+    leased = take(engine, job, seconds=60)
+    engine.pause("delivery")
+    leased.wait(7200, None)
+    before = engine.job(job)
+    clock.advance("1 h")
+    engine.resume("delivery")
+    assert engine.job(job) == before
+
+
 @pytest.mark.parametrize(
     ("one", "other", "together"),
     [((0, 10), (2, 5), 10), ((2, 5), (0, 10), 10), ((0, 5), (2, 10), 10), ((2, 5), (3, 10), 8), ((1, 2), (4, 6), 3)],
@@ -482,6 +540,7 @@ def test_two_pauses_over_one_job_count_once(engine, clock, job, one, other, toge
 def test_another_pipelines_pause_takes_nothing_from_this_ones(engine, clock, job):
     before = engine.job(job).deadline_at
     engine.pause("tour")
+    clock.advance("1 h")
     engine.pause("delivery")
     clock.advance("1 h")
     engine.resume("delivery")
