@@ -24,7 +24,7 @@ from .chunks import Chunks
 from .manifest import Contract, Manifest
 from .target import ChecksFailed, Seen, Target, TargetError, drop_staging
 
-OUTAGES = {"source_unreachable", "source_conflict", "target_unreachable", "target_conflict"}
+OUTAGES = {"source_unreachable", "source_conflict", "target_unreachable", "target_conflict", "staging_mismatch"}
 """What passes by itself: the contract is come back to, and spends no attempt."""
 
 MARGIN = 5.0
@@ -67,9 +67,7 @@ class _Refresh:
         self._db = context().db
         self._number = job.subject.manifest
         self._fresh = True  # nothing has been done yet since it was claimed
-        self._mark: dict[
-            str, Any
-        ] = {}  # the checkpoint: the contract at work, whether it is staged, whether it was late
+        self._mark: dict[str, Any] = {}  # the checkpoint: the contract at work, its records staged, whether it was late
         self._records = 0
         self._committing = False  # the contract's target may have been changed
         self._staging: tuple[str, str] | None = None  # where the contract's records may be staged: database, table
@@ -244,14 +242,14 @@ class _Refresh:
                 return self._stage_chunks(target, contract, records, contract.chunk_rows)
 
     def _stage_chunks(self, target: Target, contract: Contract, records: Source, size: int) -> int:
-        if not self._mark.get("staged"):
+        # There may be a chunk more, whose number wasn't saved; where there are fewer records, a crash took them all.
+        if "staged" not in self._mark or not target.resume_staging(self._mark["staged"]):
             target.begin_staging()
-            self._save(staged=True)
+            self._save(staged=0)
         chunks = Chunks(contract, size)
         while target.stage(self._counted(records, chunks.after(target.last_key()), chunks.key), keyed=True) >= size:
             self._fresh = False
-            if self._mark.get("late"):
-                self._save(late=False)
+            self._save(staged=target.staged, late=False)
             self._beat()
         unkeyed = 0
         for counted in records.count(chunks.without_key):
@@ -291,7 +289,7 @@ class _Refresh:
             self._beat()
             yield batch
 
-    def _save(self, **more: bool) -> None:
+    def _save(self, **more: int) -> None:
         self._mark = self._mark | more
         self._job.save(self._mark)
 

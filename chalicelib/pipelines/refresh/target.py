@@ -169,6 +169,7 @@ class Target:
         self._fence = {"target": self._table, "fence": fence}
         self._beat = beat
         self.identity: str | None = None
+        self.staged = 0  # records in the staging table, as far as this claim knows
         self._equal: dict[str, str] = {}
         with self._blaming():
             self._connection = reach(dsn)
@@ -204,7 +205,8 @@ class Target:
         """Make the staging table, empty, with the target's own types; what an earlier attempt left goes."""
         with self._transaction():
             self._connection.execute(f"drop table if exists {self._staging}")
-            # Unlogged: a crash of the server empties it and ends this connection; who goes on finds no last key.
+            # Unlogged: a crash of the server empties it. Behind a pooler this connection outlives that, so what is
+            # staged is counted, each chunk sees that it isn't empty, and the merge finds all of it.
             self._connection.execute(
                 f"create unlogged table {self._staging} as select {_list(self._names)} from {self._target} with no data"
             )
@@ -212,6 +214,14 @@ class Target:
                 f"alter table {self._staging} add column leaseway_row bigint generated always as identity,"
                 " add column leaseway_key pg_catalog.text[]"
             )
+        self.staged = 0
+
+    def resume_staging(self, least: int) -> bool:
+        """Go on with what an earlier attempt has staged; whether at least so many records are still there."""
+        with self._transaction():
+            [(there,)] = self._run(f"select pg_catalog.count(*) from {self._staging}")
+        self.staged = int(there)
+        return self.staged >= least
 
     def last_key(self) -> list[str] | None:
         """The source's key of the last staged record, each value as text; None where there is none."""
@@ -228,15 +238,19 @@ class Target:
         """
         columns = _list([*self._names, "leaseway_key"] if keyed else self._names)
         rows = 0
-        with (
-            self._transaction(),
-            self._connection.cursor().copy(f"copy {self._staging} ({columns}) from stdin") as copy,
-        ):
-            for batch in batches:
-                if batch:
-                    copy.write(b"".join(batch))
-                    rows += len(batch)
+        with self._transaction():
+            if self.staged and not self._one(f"select exists (select from {self._staging})")[0]:
+                raise self._lost()
+            with self._connection.cursor().copy(f"copy {self._staging} ({columns}) from stdin") as copy:
+                for batch in batches:
+                    if batch:
+                        copy.write(b"".join(batch))
+                        rows += len(batch)
+        self.staged += rows
         return rows
+
+    def _lost(self) -> TargetError:
+        return TargetError("staging_mismatch", {"relation": self._table})
 
     # The merge
 
@@ -297,6 +311,8 @@ class Target:
             conditions.append((several, {"check": "unique", "columns": names}))
         counts = ", ".join(f"pg_catalog.count(*) filter (where {condition})" for condition, _ in conditions)
         [(number, *found)] = self._run(f"select pg_catalog.count(*), {counts} from ({self._counted()}) as record")
+        if int(number) != self.staged:
+            raise self._lost()
         seen.read = int(number) + unkeyed
         for (_, said), text in zip(conditions, found, strict=True):
             rejected = int(text) + (unkeyed if said["check"] == "key" else 0)
