@@ -274,11 +274,14 @@ class _Refresh:
                 "started_at": started_at.isoformat(),
             }
             target.settle({"job": str(self._job.id), "contract": contract.name, **applied})
-            # The target's own fence keeps out who is stale there; this, whose job was ended meanwhile.
+            # The target's own fence keeps out who is stale there; this, whose job was ended meanwhile. Its server is
+            # told first to take no late COMMIT: it gives up before the lease ends, our own server lets the job go, or
+            # we stop listening, wherever this process is stopped or its COMMIT held up.
+            target.expire(settings.store_timeout / 2)
             self._job.require(settings.store_timeout)
             with self._holding() as tx:
                 self._committing = True
-                target.commit(settings.store_timeout / 2)
+                target.commit(settings.store_timeout)
                 self._audit(tx, contract, "refreshed", **applied)
 
     # What they have in common

@@ -108,7 +108,9 @@ def blaming_target(table: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         named = of_psycopg(error, table)
-        raise TargetError(CODES[named.code], named.details) from None
+        # Who slept for too long in a transaction may try again: it is rolled back.
+        slept = error.sqlstate == "25P03"
+        raise TargetError("target_unreachable" if slept else CODES[named.code], named.details) from None
 
 
 def drop_staging(dsn: str, table: str) -> None:
@@ -366,6 +368,8 @@ class Target:
             )
             if self._contract.mode == "replace":
                 self._see_each_key_once()
+            # Deferred constraints and their triggers may take their time here, with beats; at the COMMIT they may not.
+            self._run("set constraints all immediate")
         return counts
 
     def _see_each_key_once(self) -> None:
@@ -402,6 +406,13 @@ class Target:
         with self._blaming():
             self._connection.execute(SQL.settle_fence, {"target": self._table, "applied": Jsonb(applied)})
             self._connection.execute(f"drop table {self._staging}")
+
+    def expire(self, seconds: float) -> None:
+        """Have the target's server roll back by itself what no COMMIT reaches it for within so many seconds."""
+        with self._blaming():
+            self._connection.execute(
+                f"set local idle_in_transaction_session_timeout = '{max(1, int(seconds * 1000))}ms'"  # 0 is never
+            )
 
     def commit(self, patience: float) -> None:
         """Make it true; whoever gets no answer within so many seconds reads back what was applied."""
