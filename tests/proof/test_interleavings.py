@@ -12,7 +12,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from chalicelib.db import Database
-from chalicelib.engine import Accepted, Cadence, Cancelled, Engine, Leased, LeaseLost, Outcome, SubjectBusy, keeping
+from chalicelib.engine import (
+    Accepted,
+    Cadence,
+    Cancelled,
+    Engine,
+    Leased,
+    LeaseLost,
+    Outcome,
+    Schedule,
+    SubjectBusy,
+    keeping,
+)
 from chalicelib.engine.model import Counts
 from tests import toy
 from tests.proof.conftest import LONG
@@ -25,6 +36,8 @@ MOST = None if LONG else 40
 """Orders of one pair, drawn at random; none: every one."""
 
 LEASE = timedelta(seconds=60)
+SOON = Cadence(every="day", at="09:01", zone="UTC")
+"""Due a minute after each beginning."""
 
 ID = r'[0-9a-f]{8}-[0-9a-f-]{27}|"(claim_id|id|number)": \d+'
 
@@ -230,6 +243,10 @@ def catch_up(scene: Scene) -> Act:
     return lambda engine: engine.catch_up()
 
 
+def put_again(scene: Scene) -> Act:
+    return lambda engine: engine.set_schedule("a", "tour", {"name": "a"}, SOON)
+
+
 # What must be so
 
 
@@ -367,6 +384,10 @@ def two_due_schedules(scene: Scene) -> None:
     scene.world.clock.advance("1 day")
 
 
+def a_schedule_soon_due(scene: Scene) -> None:
+    put_again(scene)(scene.world.engine)
+
+
 def more_schedules_than_the_cap(scene: Scene) -> None:
     for minute, key in enumerate("abcde"):
         cadence = Cadence(every="day", at=f"02:0{minute}", zone="UTC")
@@ -452,6 +473,11 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "relay / recover": (owed_and_owned, [relay, recover, time_passes], nothing_more),
     "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], slots_used_once),
     "catch-up / catch-up, one place left": (more_schedules_than_the_cap, [catch_up, catch_up], nothing_more),
+    "catch-up / the schedule is put again": (
+        a_schedule_soon_due,
+        [catch_up, put_again, time_passes],
+        answered(dict, Schedule),
+    ),
     "in line: accept / accept": (lambda scene: None, [get_in_line, get_in_line], answered(Accepted)),
     "in line: accept / finish": (
         lambda scene: scene.owned(pipeline="ferry"),

@@ -269,6 +269,40 @@ def test_a_schedule_that_is_put_again_as_it_is_keeps_the_slot_that_is_due(engine
     assert engine.find("parcel:b")
 
 
+def test_a_slot_of_a_clock_that_was_years_ahead_is_mended_by_putting_the_schedule_again(engine, clock):
+    clock.set("2031-01-01 00:00:00+00")
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-02 09:00:00+00")
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-03 01:00")
+
+
+def test_a_slot_that_is_used_while_the_schedule_is_put_again_does_not_come_again(engine, clock, monkeypatch):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-03 00:59:59+00")
+    run = engine.db.run
+
+    def used_meanwhile(statement, /, **params):
+        if statement == sql.set_schedule:
+            monkeypatch.undo()
+            clock.advance("2 s")
+            assert engine.catch_up() == {"started": 1}
+        return run(statement, **params)
+
+    monkeypatch.setattr(engine.db, "run", used_meanwhile)
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-04 01:00")
+
+
+def test_nor_does_one_that_was_used_before_the_clock_stepped_back(engine, clock):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-03 01:00:05+00")
+    assert engine.catch_up() == {"started": 1}
+    clock.advance("-1 h")
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-04 01:00")
+
+
 def test_OD_56_three_missed_days_are_one_run_and_then_the_usual_time(engine, clock):
     clock.set("2026-03-02 09:00:00+00")
     engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
