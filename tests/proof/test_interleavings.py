@@ -108,6 +108,13 @@ def claim_any(scene: Scene) -> Act:
     return lambda engine: engine.claim("work", job=None, ask=uuid4(), lease=LEASE)
 
 
+ASK = uuid4()
+
+
+def the_same_ask(scene: Scene) -> Act:
+    return lambda engine: engine.claim("work", job=None, ask=ASK, lease=LEASE)
+
+
 def recover(scene: Scene) -> Act:
     def act(engine: Engine) -> dict[str, int]:
         counts = Counts()
@@ -263,6 +270,11 @@ def at_most_one_wins(scene: Scene, replies: list[Any]) -> None:
         require(scene.row["claim_id"] == winners[0].claim_id, "a claim that was given doesn't stand")
 
 
+def the_same_claim(scene: Scene, replies: list[Any]) -> None:
+    claims = {isinstance(reply, Leased) and reply.claim_id for reply in replies}
+    require(claims == {scene.row["claim_id"]}, "the same ask, and another claim:", replies)
+
+
 def told_the_truth(event: str) -> Callable[[Scene, list[Any]], None]:
     """The owner's write has arrived if, and only if, its reply said so."""
 
@@ -332,6 +344,11 @@ def slots_used_once(scene: Scene, replies: list[Any]) -> None:
     require(all(isinstance(reply, dict) for reply in replies), "an answer nobody expects:", replies)
     started = sum(reply.get("started", 0) for reply in replies)
     require(started == len(jobs), "started as they say:", started, "there:", len(jobs))
+
+
+def two_that_are_due(scene: Scene) -> None:
+    scene.accept()
+    scene.accepted("delivery", "b")
 
 
 def paused(scene: Scene) -> None:
@@ -432,6 +449,7 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "claim / claim": (Scene.accept, [claim, claim], one_wins),
     "claim any / claim any": (Scene.accept, [claim_any, claim_any], one_wins),
     "claim / claim any": (Scene.accept, [claim, claim_any], one_wins),
+    "claim any / the same ask again": (two_that_are_due, [the_same_ask, the_same_ask], the_same_claim),
     "claim / recover, a lost wake-up": (overdue, [claim, recover], at_most_one_wins),
     "claim / recover, a lost worker": (expired, [claim, recover], at_most_one_wins),
     "claim / recover, past the deadline": (past_its_deadline, [claim, recover], at_most_one_wins),
