@@ -20,6 +20,7 @@ from chalicelib.engine import (
     Leased,
     LeaseLost,
     Outcome,
+    Pause,
     Schedule,
     SubjectBusy,
     keeping,
@@ -246,6 +247,10 @@ def resume_the_line(scene: Scene) -> Act:
     return lambda engine: engine.resume("ferry")
 
 
+def pause_tours(scene: Scene) -> Act:
+    return lambda engine: engine.pause("tour", hours=1)
+
+
 def catch_up(scene: Scene) -> Act:
     return lambda engine: engine.catch_up()
 
@@ -351,6 +356,11 @@ def two_that_are_due(scene: Scene) -> None:
     scene.accepted("delivery", "b")
 
 
+def another_one_starts(scene: Scene, replies: list[Any]) -> None:
+    answered(dict)(scene, replies)
+    require(scene.now.schedules["z"]["last_job"], "a pause has stopped another pipeline's schedule:", replies)
+
+
 def paused(scene: Scene) -> None:
     scene.accept()
     scene.world.engine.pause("delivery", hours=1)
@@ -415,6 +425,19 @@ def more_schedules_than_the_cap(scene: Scene) -> None:
     scene.world.clock.advance("1 s")
     done = scene.world.worker.claim("work", job=None, ask=uuid4(), lease=LEASE)
     done.complete([], {})
+
+
+def a_pause_fills_the_cap(scene: Scene) -> None:
+    """What it holds has used the places; more of its schedules are due, and one of another pipeline."""
+    engine = scene.world.engine
+    for minute, key in enumerate("abcd"):
+        engine.set_schedule(key, "delivery", {"name": key}, Cadence(every="day", at=f"02:0{minute}", zone="UTC"))
+    scene.world.clock.advance("1 day")
+    scene.world.watch.look()
+    engine.catch_up()
+    engine.pause("delivery", hours=100)
+    engine.set_schedule("z", "tour", {"name": "z"}, Cadence(every="day", at="10:00", zone="UTC"))
+    scene.world.clock.advance("2 h")
 
 
 def owed(scene: Scene) -> None:
@@ -491,6 +514,13 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "relay / recover": (owed_and_owned, [relay, recover, time_passes], nothing_more),
     "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], slots_used_once),
     "catch-up / catch-up, one place left": (more_schedules_than_the_cap, [catch_up, catch_up], nothing_more),
+    "catch-up / catch-up, while a pause fills the cap": (
+        a_pause_fills_the_cap,
+        [catch_up, catch_up],
+        another_one_starts,
+    ),
+    "catch-up / pause": (two_due_schedules, [catch_up, pause_tours], answered(dict, Pause)),
+    "catch-up / resume": (a_pause_fills_the_cap, [catch_up, resume], answered(dict, bool)),
     "catch-up / the schedule is put again": (
         a_schedule_soon_due,
         [catch_up, put_again, time_passes],

@@ -270,6 +270,7 @@ def test_whoever_is_locked_is_passed_over_and_not_waited_for(engine, queues, clo
         "wakeup_lost": timedelta(minutes=30),
         "retention": timedelta(days=30),
         "passed": [],
+        "paused": [],
     }
     with other.transaction() as tx:
         tx.run(f"select from engine.{table} for update")
