@@ -248,7 +248,8 @@ class Engine:
         """Start the schedules that are due, as many as the cap leaves room for."""
         keeping.check_clock(self._around, event_time)
         counts = Counts()
-        keeping.catch_up(self._around, self._start_scheduled, counts)
+        parts = {name: pipeline.part_of for name, pipeline in self.pipelines.items() if pipeline.part_of}
+        keeping.catch_up(self._around, self._start_scheduled, parts, counts)
         # A run that met another one hasn't finished; and its mark would take that one's lock away from it.
         if "in_other_hands" not in counts.by:
             keeping.finish_run(self._around, "catch_up", counts)
@@ -404,6 +405,8 @@ class Engine:
 
     def set_schedule(self, key: str, pipeline: str, subject: dict[str, Any], cadence: Cadence) -> Schedule:
         """Make or change a schedule of a partial subject, which its pipeline's `pin` completes at each run."""
+        now = self._around.clock()
+        next_due_at = cadence.next_after(now)
         return rows.schedule(
             self.db.run(
                 sql.set_schedule,
@@ -411,7 +414,8 @@ class Engine:
                 pipeline=self.pipelines[pipeline].name,
                 subject=Jsonb(subject),
                 cadence=Jsonb(asdict(cadence)),
-                next_due_at=cadence.next_after(self._around.clock()),
+                next_due_at=next_due_at,
+                believable=max(cadence.next_after(next_due_at), now + timedelta(days=1)),
             )[0]
         )
 

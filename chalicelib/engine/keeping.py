@@ -3,7 +3,7 @@
 A row that can't be handled is counted, passed over for the rest of the run, and blocks nobody.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -90,14 +90,17 @@ def _recover_one(around: Surroundings, job: UUID) -> str:
         return "passed_over"
 
 
-def catch_up(around: Surroundings, start: Starter, counts: Counts) -> None:
-    """Start one job for each schedule that is due, as long as the cap leaves room; a paused pipeline's stay due."""
+def catch_up(around: Surroundings, start: Starter, parts: Mapping[str, str], counts: Counts) -> None:
+    """Start one job for each schedule that is due, as long as the cap leaves room; a paused pipeline's stay due.
+
+    ``parts`` says whose part a pipeline is: without its paused part it gets no further either.
+    """
     more = time_left(around)
     passed: list[str] = []
     while more():
         try:
             with around.db.transaction() as tx:
-                if not _start_one(around, tx, passed, start, counts):
+                if not _start_one(around, tx, passed, start, parts, counts):
                     return
         except DatabaseAway:
             raise
@@ -106,13 +109,16 @@ def catch_up(around: Surroundings, start: Starter, counts: Counts) -> None:
             counts.add("passed_over")
 
 
-def _start_one(around: Surroundings, tx: Sql, passed: list[str], start: Starter, counts: Counts) -> bool:
+def _start_one(
+    around: Surroundings, tx: Sql, passed: list[str], start: Starter, parts: Mapping[str, str], counts: Counts
+) -> bool:
     # First the lock, then the count: in one statement the count's snapshot would be older than the lock.
     if not tx.run(sql.lock_catch_up):
         counts.add("in_other_hands")
         return False
     # The pauses once for both: were one to end between the two, what it held would go uncounted, and more start.
     paused = [pause["pipeline"] for pause in tx.run(sql.list_pauses)]
+    paused += [whole for part, whole in parts.items() if part in paused]
     if tx.run(sql.count_scheduled_jobs, paused=paused)[0]["active"] >= around.settings.catch_up_cap:
         counts.add("cap_reached")
         return False

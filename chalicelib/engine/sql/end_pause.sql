@@ -1,5 +1,5 @@
 -- End a pause, add to the bounds of the jobs it held the time for which they were due while any pause stood over them, and
--- wake them. Where another one still stands, a job is due from now on: that one's end adds the rest, and nothing twice.
+-- wake them. Where another one still stands, that one's end adds the rest, from pauses_counted_until on.
 -- fence:  the pause's row under FOR UPDATE; while it is there, nobody claims the jobs. Of two that end at once one waits for a
 --         job's row, and then reads there how far the other came
 -- index:  job_locked_until
@@ -17,13 +17,10 @@ with ended as materialized (
 , held as materialized (
     select job.id
          , now
-         , greatest(interval '0', now - greatest(job.run_at, pauses.since)) as length
-         , case when pauses.number > 1 then greatest(job.run_at, now) else job.run_at end as run_at
+         , greatest(interval '0', now - greatest(job.run_at, job.pauses_counted_until, pauses.since)) as length
       from ended
       join engine.job as job on ended.pipeline in (job.pipeline, '*')
-     cross join lateral (select min(since) as since, count(*) as number
-                           from engine.pause
-                          where pipeline in (job.pipeline, '*')) as pauses
+     cross join lateral (select min(since) as since from engine.pause where pipeline in (job.pipeline, '*')) as pauses
      where job.finished_at is null
        and job.claim_id is null
      order by job.order_number, job.id
@@ -31,9 +28,9 @@ with ended as materialized (
 )
 , job as (
     update engine.job as job
-       set locked_until = job.locked_until + length,
-           deadline_at  = job.deadline_at + length,
-           run_at       = held.run_at
+       set locked_until         = job.locked_until + length,
+           deadline_at          = job.deadline_at + length,
+           pauses_counted_until = now
       from held
      where job.id = held.id
        and job.finished_at is null

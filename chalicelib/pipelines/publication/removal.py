@@ -66,7 +66,9 @@ def mend_mixed_graphs() -> dict[str, int]:
                 counts["mended_graphs"] += 1
         except DatabaseAway:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever is in this one's way, the others are mended meanwhile
+        except Exception as error:  # whatever is in this one's way, the others are mended meanwhile
+            if isinstance(error, Outage) and error.code == "triple_store_unreachable":
+                raise  # for the others it is away as well
             telemetry.failure("mending_failed", error, dataset=dataset)
             counts["unmended_graphs"] += 1
     return counts

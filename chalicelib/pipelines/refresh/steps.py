@@ -243,7 +243,9 @@ class _Refresh:
 
     def _stage_chunks(self, target: Target, contract: Contract, records: Source, size: int) -> int:
         # There may be a chunk more, whose number wasn't saved; where there are fewer records, a crash took them all.
-        if "staged" not in self._mark or not target.resume_staging(self._mark["staged"]):
+        # The release before saved True, which is no number.
+        staged = self._mark.get("staged", True)
+        if staged is True or not target.resume_staging(staged):
             target.begin_staging()
             self._save(staged=0)
         chunks = Chunks(contract, size)

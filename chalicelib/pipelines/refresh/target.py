@@ -221,6 +221,9 @@ class Target:
     def resume_staging(self, least: int) -> bool:
         """Go on with what an earlier attempt has staged; whether at least so many records are still there."""
         with self._transaction():
+            # A standby that was promoted, or a restore, may lack the table itself.
+            if not self._one("select pg_catalog.to_regclass(%(table)s) is not null", table=self._staging)[0]:
+                return False
             [(there,)] = self._run(f"select pg_catalog.count(*) from {self._staging}")
         self.staged = int(there)
         return self.staged >= least

@@ -155,6 +155,7 @@ def test_a_pause_ends_once_however_many_end_it(engine, clock, other, job, meanwh
         ended = meanwhile(lambda: engine.resume("delivery"))
     assert ended.result() is False
     assert (engine.job(job).deadline_at - before).total_seconds() == 3600
+    assert kinds(engine, job) == ["accepted", "pause_ended"]
 
 
 @pytest.mark.parametrize(("first", "second"), [("*", "delivery"), ("delivery", "*")])

@@ -542,6 +542,32 @@ def test_who_waits_for_an_instant_after_the_pause_is_not_held_up_by_it(engine, c
     assert engine.job(job) == before
 
 
+def test_whom_two_pauses_have_held_are_claimed_in_their_order(engine, clock, queues):
+    queues.away = True
+    waiting = []
+    for number in range(9):
+        waiting.append(engine.accept("delivery", Parcel(name=str(number))).job.id)
+        clock.advance("1 min")
+    for number in (4, 1):  # its row lies behind the others
+        engine.db.run("update engine.job set wake_ups = 0 where id = %(job)s", job=waiting[number])
+    for pipeline in ("*", "delivery"):
+        engine.pause(pipeline)
+    clock.advance("1 h")
+    engine.resume("delivery")
+    engine.resume()
+    assert [take(engine).id for _ in waiting] == waiting
+
+
+def test_a_clock_that_was_ahead_when_one_of_two_pauses_ended_holds_up_nobody(engine, clock, job):
+    for pipeline in ("*", "delivery"):
+        engine.pause(pipeline)
+    clock.advance("30 days")
+    engine.resume()
+    clock.advance("-30 days")
+    engine.resume("delivery")
+    assert work(engine, job) == "finished"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "together"),
     [((0, 10), (2, 5), 10), ((2, 5), (0, 10), 10), ((0, 5), (2, 10), 10), ((2, 5), (3, 10), 8), ((1, 2), (4, 6), 3)],

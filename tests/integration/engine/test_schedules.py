@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Barrier
 
@@ -111,6 +112,20 @@ def test_T16_a_pause_of_one_pipeline_stops_no_schedule_of_another(engine, clock)
     assert engine.catch_up() == {"started": 1}
     assert engine.get_schedule("late").last_job
     assert engine.catch_up() == {}
+
+
+def test_T16_what_waits_for_a_paused_part_of_it_takes_no_place_from_others(engine, clock, settings, queues):
+    """Exports are paused, and publications, which wait for theirs, fill the cap."""
+    pipelines = toy.PIPELINES | {"tour": replace(toy.PIPELINES["tour"], part_of="delivery")}
+    engine = Engine(engine.db, pipelines, settings, queues)
+    overdue(engine, 20)
+    engine.set_schedule("late", "crawl", {"name": "late"}, Cadence(every="day", at="14:00", zone="Europe/Berlin"))
+    clock.set("2026-03-03 12:00:00+00")
+    assert engine.catch_up() == {"started": 20, "cap_reached": 1}
+    engine.pause("tour")
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"started": 1}
+    assert engine.get_schedule("late").last_job
 
 
 def test_T16_the_schedules_of_a_paused_pipeline_stay_due_until_the_pause_has_ended(engine, clock):
@@ -366,6 +381,15 @@ def test_nor_does_one_that_was_used_before_the_clock_stepped_back(engine, clock)
     clock.advance("-1 h")
     again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
     assert again.next_due_at == at("2026-03-04 01:00")
+
+
+def test_nor_does_one_that_a_late_run_has_made_up_for(engine, clock):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-04 01:00:05+00")
+    assert engine.catch_up() == {"started": 1}  # of the day before
+    clock.advance("-1 h")
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-05 01:00")
 
 
 def test_OD_56_three_missed_days_are_one_run_and_then_the_usual_time(engine, clock):

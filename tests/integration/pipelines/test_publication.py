@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from chalicelib.catalog.entry import DCT, Rendered, render
-from chalicelib.catalog.store import GraphStore
+from chalicelib.catalog.store import GraphStore, StoreAway
 from chalicelib.datasets import registry
 from chalicelib.datasets.definition import Definition
 from chalicelib.db import DatabaseAway
@@ -100,6 +100,22 @@ def test_a_graph_that_cannot_be_mended_holds_up_no_other_one(office, oxigraph_ur
     assert (cleanup["mended_graphs"], cleanup["unmended_graphs"]) == (1, 2)
     failed = {fields["dataset"]: fields["exception"] for event, fields in logged if event == "mending_failed"}
     assert failed == {"trees": "Mismatch", "lakes": "LockNotAvailable"}
+
+
+def test_a_store_that_goes_away_while_graphs_are_mended_is_asked_no_more(office, monkeypatch):
+    office.publish()
+    office.run(2)
+    asked = []
+
+    def away(store, *entry):
+        asked.append(entry)
+        raise StoreAway("store.example", "503")
+
+    monkeypatch.setattr(GraphStore, "mixed", lambda store: [GRAPH, GRAPH])
+    monkeypatch.setattr(GraphStore, "replace", away)
+    with pytest.raises(Outage):
+        removal.mend_mixed_graphs()
+    assert len(asked) == 1
 
 
 def test_a_database_that_goes_away_while_graphs_are_mended_is_told(office, monkeypatch):

@@ -68,6 +68,12 @@ def lose(team: Any) -> None:
     team.admin.execute(f"delete from leaseway.{table} where id > 5")
 
 
+def drop(team: Any) -> None:
+    """A standby that lacks the table was promoted."""
+    [table] = team.staging()
+    team.admin.execute(f"drop table leaseway.{table}")
+
+
 def crashing(monkeypatch: Any, mart: Mart, name: str, call: int, *, after: bool) -> list[str]:
     """The server crashes once, before or after the n-th call of this."""
     real, calls, crashes = getattr(Target, name), [], []
@@ -114,7 +120,8 @@ def test_a_crash_of_the_targets_server_behind_a_pooler_loses_no_record(
     assert team.audits(job)["trees"]["read"] == 100
 
 
-def test_a_staging_table_that_lacks_what_the_checkpoint_counts_is_begun_anew(team, monkeypatch):
+@pytest.mark.parametrize("losing", [lose, drop])
+def test_a_staging_table_that_lacks_what_the_checkpoint_counts_is_begun_anew(team, monkeypatch, losing):
     team.register({"chunk_rows": 10})
     job, real, staged = team.refresh(), Target.stage, []
 
@@ -128,7 +135,7 @@ def test_a_staging_table_that_lacks_what_the_checkpoint_counts_is_begun_anew(tea
     monkeypatch.setattr(Target, "stage", dies_at_the_fourth)
     with pytest.raises(Killed):
         team.engine.work("work", job=job, until=lambda: 900.0)
-    lose(team)
+    losing(team)
     team.office.run(3)
 
     done = team.engine.status(job)
