@@ -10,7 +10,7 @@ partial order reduction, POPL 2014). Which steps those are nobody writes down: t
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from chalicelib.db import Database, Row, Transaction
+from chalicelib.engine import Cancelled, Engine, LeaseLost, SubjectBusy, keeping
+from chalicelib.engine.model import Counts
 from tests.proof.watch import Violation, require
 from tests.proof.world import World, name_of
 
@@ -43,10 +45,17 @@ SEED = 7
 ROWS = {"RowShareLock", "RowExclusiveLock"}
 """Modes of a relation whose rows are locked or written."""
 
+CHANGE = 8
+"""Who is let go on is so for about as many steps: were each step anybody's, whoever has one would always be early."""
+
 PATIENCE = 20.0
 
 TRIES = 200
 """Where one COMMIT lets two go on who waited, the server decides who is first: it is tried until that is the same."""
+
+
+GAVE_UP = {"unrecoverable", "passed_over", "pauses_not_ended", "backed_off"}
+"""What a scheduled function counts where it hears an error: it goes on, and nobody else is told."""
 
 
 class Otherwise(Violation):
@@ -79,6 +88,8 @@ class Yielding(Database):
         with super().transaction() as tx:
             yielding = YieldingTransaction(tx.connection, self.actor)
             yield yielding
+            for look in yielding.before_commit:
+                look()
             self.actor.unseen |= not yielding.seen  # a COPY
         # Where nothing was written or locked, this end ends nothing.
         if self.actor.wrote or self.actor.unseen:
@@ -92,6 +103,7 @@ class YieldingTransaction(Transaction):
         super().__init__(connection)
         self.actor = actor
         self.seen = False
+        self.before_commit: list[Callable[[], object]] = []
 
     def run(self, sql: str, /, **params: object) -> list[Row]:
         try:
@@ -153,8 +165,9 @@ class Held:
         self.locks = {tuple(lock.values()) for lock in locks}
         self.transaction = locks[0]["virtualtransaction"] if locks else None
         relations = [lock for lock in locks if lock["locktype"] == "relation"]
-        # Who locks a row or writes one has a number, or waits for somebody who has.
-        self.wrote = any(lock["locktype"] in ("transactionid", "tuple") for lock in locks)
+        # Who locks a row or writes one has a number, or waits for somebody who has; of a sequence's values one in 32 is
+        # written, and an order must go the same way each time.
+        self.wrote = any(lock["locktype"] in ("transactionid", "tuple") or lock["relkind"] == "S" for lock in locks)
         self.read = {lock["relation"] for lock in relations}
         self.sought = {lock["relation"] for lock in relations if lock["mode"] in ROWS}
         # A sequence gives its next value to whoever comes next, committed or not.
@@ -293,6 +306,7 @@ def follow(stage: Stage, moment: Moment, actor: int, draw: random.Random) -> tup
     while moments[0].before:
         moments.insert(0, moments[0].before)
     order: list[tuple[Moment, Step]] = []
+    favour = draw.sample(range(len(stage.actors)), len(stage.actors))
     while ready := stage.ready():
         if len(order) == len(moments):
             last, step = order[-1]
@@ -302,13 +316,16 @@ def follow(stage: Stage, moment: Moment, actor: int, draw: random.Random) -> tup
             awake = [number for number in ready if number not in asleep]
             if not awake:
                 return order, False
-            turns.append(draw.choice(awake))
+            if not draw.randrange(CHANGE):
+                draw.shuffle(favour)
+            turns.append(min(awake, key=favour.index))
             moments[-1].chosen.add(turns[-1])
         here, turn = moments[len(order)], turns[len(order)]
         if turn in ready:
             order.append((here, stage.step(turn)))
         if turn not in ready or here.begun.setdefault(turn, order[-1][1]).told != order[-1][1].told:
-            raise Otherwise(f"the same order went another way: {'; '.join(stage.story)}")
+            was = here.begun[turn].told if turn in here.begun else stage.actors[turn].name
+            raise Otherwise(f"the same order went another way: {'; '.join(stage.story)}, and not: {was}")
     waiting = [actor.name for actor in stage.actors if actor.running]
     require(not waiting, "a deadlock:", waiting, *stage.story)
     return order, True
@@ -340,6 +357,23 @@ connections: dict[tuple[str, int], Yielding] = {}
 
 watchers: dict[str, "psycopg.Connection[Row]"] = {}
 """Whoever looks at the locks; with prepared statements, for planning them takes seven times as long as running them."""
+
+
+def recover(engine: Engine) -> dict[str, int]:
+    """What recovery does, without the relay that follows it; what it counted."""
+    counts = Counts()
+    keeping.recover(engine._around, lambda: True, counts)
+    only_known_errors([counts.by])
+    return counts.by
+
+
+def only_known_errors(replies: Iterable[Any]) -> None:
+    """Each is told that it is done, or that it has lost."""
+    for reply in replies:
+        known = not isinstance(reply, BaseException) or isinstance(reply, LeaseLost | Cancelled | SubjectBusy)
+        require(known, "an answer nobody expects:", repr(reply))
+        if isinstance(reply, dict):
+            require(not GAVE_UP & reply.keys(), "a scheduled function has heard an error:", reply)
 
 
 def owner_of(world: World, job: object) -> int | None:
@@ -391,7 +425,10 @@ def explore(
     waiting = [(Moment(chosen={0}), 0)]
     count, draw = 0, random.Random(SEED)
     while waiting and count != most:
-        moment, actor = waiting.pop(-1 if most is None else draw.randrange(len(waiting)))
+        at = -1 if most is None else draw.randrange(len(waiting))
+        if most and count % 2:  # the earlier they part, the more differs afterwards
+            at = min(range(len(waiting)), key=lambda at: len(waiting[at][0].turns))
+        moment, actor = waiting.pop(at)
         for left in reversed(range(TRIES)):
             try:
                 order, complete = run(world, prepare, judge, moment, actor, draw)
