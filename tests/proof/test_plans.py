@@ -112,6 +112,7 @@ USUAL = {
     "after": None,
     "ask": uuid4(),
     "backoff": [timedelta(seconds=10), timedelta(seconds=40)],
+    "believable": datetime.now(UTC) + timedelta(days=1),
     "body": b"0",
     "bytes": 1,
     "cadence": Jsonb({}),
