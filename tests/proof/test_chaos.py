@@ -16,7 +16,7 @@ from tests.proof.chaos.broken import BROKEN, Broken
 from tests.proof.chaos.callers import Callers, Pace
 from tests.proof.chaos.faults import LANES, Disturber, Journal
 from tests.proof.chaos.gathering import clean_up, gathered
-from tests.proof.chaos.history import History, lost_claims, unexplained, violations
+from tests.proof.chaos.history import History, lost_claims, taken_claims, unexplained, violations
 from tests.proof.chaos.stage import Stage, staged
 from tests.proof.conftest import LONG
 
@@ -114,7 +114,7 @@ def ran(seed: int, jobs: int, broken: Broken | None = None) -> Run:
 
     with staged(pace.counts, broken) as stage:
         callers = Callers(stage, pace, most=jobs or None)
-        disturber = Disturber(stage, journal, seed, pace.faults, callers.look_at)
+        disturber = Disturber(stage, journal, seed, pace.faults, callers)
         passed("staged")
         with callers.busy():
             assert callers.begun(WARM), f"nothing was done, though nothing failed yet: {callers.errors}"
@@ -171,7 +171,7 @@ def hit(journal: Journal) -> Counter[str]:
     families = ("killed", "left open", "SQS", "object storage", "triple store", "data service")
     for family in families:
         hits[family] += sum(number for kind, number in journal.hits().items() if kind.startswith(f"{family} "))
-    hits["zombies"] = hits["stopped"] + hits["stopped before its commit"]
+    hits["zombies"] = sum(number for kind, number in journal.hits().items() if kind.startswith("stopped"))
     return hits
 
 
@@ -198,6 +198,8 @@ def tell(run: Run) -> None:
     codes = Counter(f"{f['pipeline']} {f['code']}" for f in run.history.failures.values())
     print(f"  {dict(pipelines)} finished, {dict(codes)} failed; requests sent again: {dict(run.asked_again)}")
     print(f"  {dict(run.found)}")
+    ended = Counter(f"{taken.code} {taken.sqlstate or ''}".strip() for taken in taken_claims(run.history))
+    print(f"  attempts were ended by {dict(ended)}")
     print("  " + ", ".join(f"{what} {seconds:.0f} s" for what, seconds in run.seconds.items()))
     for line in run.wrong[:40]:
         print(f"  VIOLATION {line}")
