@@ -68,7 +68,6 @@ class Run:
     journal: Journal
     drained: bool
     errors: list[BaseException]
-    asked_again: Counter[str]
     seconds: dict[str, float]
     seed: int
     least: dict[str, int]
@@ -127,7 +126,7 @@ def ran(seed: int, jobs: int, broken: Broken | None = None) -> Run:
         history = gathered(stage, callers, journal, seed)
         passed("read")
     passed("down")
-    run = Run(history, journal, drained, disturber.errors + callers.errors, callers.asked_again, times, seed, least)
+    run = Run(history, journal, drained, disturber.errors + callers.errors, times, seed, least)
     run.wrong, run.found = violations(history), counted(history, journal)
     return run
 
@@ -196,9 +195,11 @@ def tell(run: Run) -> None:
         print(f"  {line}")
     pipelines = Counter(job["pipeline"] for job in run.history.jobs.values())
     codes = Counter(f"{f['pipeline']} {f['code']}" for f in run.history.failures.values())
-    print(f"  {dict(pipelines)} finished, {dict(codes)} failed; requests sent again: {dict(run.asked_again)}")
+    print(f"  {dict(pipelines)} finished, {dict(codes)} failed")
+    for what, times in Counter(answer.what for answer in run.history.answers).items():
+        print(f"  {times} requests sent again after {what}")
     print(f"  {dict(run.found)}")
-    ended = Counter(f"{taken.code} {taken.sqlstate or ''}".strip() for taken in taken_claims(run.history))
+    ended = Counter(taken.code for taken in taken_claims(run.history))
     print(f"  attempts were ended by {dict(ended)}")
     print("  " + ", ".join(f"{what} {seconds:.0f} s" for what, seconds in run.seconds.items()))
     for line in run.wrong[:40]:

@@ -54,8 +54,6 @@ class Callers:
     seen: list[Seen] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     turns: list[tuple[float, int]] = field(default_factory=list)
-    asked_again: Counter[str] = field(default_factory=Counter)
-    """Why a request was sent again: no answer, or which one."""
     errors: list[BaseException] = field(default_factory=list)
     calling: threading.Event = field(default_factory=threading.Event)
     """Set once nobody may ask for anything any more."""
@@ -152,7 +150,7 @@ class Callers:
         }
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            why, text, began = "no answer", "", time.time()
+            what, began = "no answer", time.time()
             with suppress(httpx.TransportError):
                 answer = self.stage.http.post(f"{self.stage.url}{path}", headers=headers, **request)
                 if answer.status_code == 202:
@@ -163,9 +161,8 @@ class Callers:
                 if answer.status_code < 500 and answer.status_code != 429:
                     self.unexpected.append(f"{path}: {answer.status_code} {answer.text[:300]}")
                     return
-                why, text = str(answer.status_code), answer.text
-            self.asked_again[why] += 1
-            self.answers.append(Answer(path, began, time.time(), f"{why} {text[:200]}".strip()))
+                what = f"{answer.status_code} {answer.text[:300]}"
+            self.answers.append(Answer(path, began, time.time(), what))
             time.sleep(0.3)
         self.unexpected.append(f"{path}: no 202 within {PATIENCE} s")
 

@@ -187,6 +187,7 @@ class Disturber:
         self.errors: list[BaseException] = []
         self._database = threading.Lock()  # nobody looks at it while it restarts
         self._connected = threading.Lock()  # or a zombie's connection would be gone when it wakes up
+        self._open = threading.Lock()  # or a transaction that is left open would not be there to be ended
 
     @contextmanager
     def disturbing(self) -> Iterator[None]:
@@ -358,7 +359,8 @@ class Disturber:
                 if caught:
                     victim, backend = caught
                     over = "select 1 where not exists (select from pg_stat_activity where pid = %s)"
-                    left = self._await(lambda: database.execute(over, [backend]).fetchall(), IDLE + 4)
+                    with self._open:
+                        left = self._await(lambda: database.execute(over, [backend]).fetchall(), IDLE + 4)
         finally:
             if victim and told(victim.pid, end) and left:
                 what = "woke up" if end == signal.SIGCONT else "killed in its sleep"
@@ -504,7 +506,7 @@ class Disturber:
         self._await(self._nobody_is_at_the_end, 6)
         server = self.stage.stack.postgresql
         assert server is not None
-        with self._connected, self._database:
+        with self._connected, self._open, self._database:
             began = time.time()
             if fault.kind == "database restarted":
                 server.stop()

@@ -26,9 +26,6 @@ INTEGERS = re.compile(r"#nonNegativeInteger>")
 LOST = "worker_lost"
 """What stands for a code where a lease ran out."""
 
-SLEPT = "internal_error", "25P03"
-"""What a worker says, whose lease is longer than it slept, of its transaction, which the server has ended meanwhile."""
-
 ENDS_CLAIMS = {"database restarted", "database crashed", "deployed"}
 """What costs whoever has a claim meanwhile his lease; all else that does is aimed at one, or names it."""
 
@@ -94,7 +91,6 @@ class Taken:
     began: float
     ended: float
     code: str
-    sqlstate: str | None = None
 
 
 @dataclass
@@ -515,8 +511,7 @@ def _taken(history: History, id: str) -> Iterator[Taken]:
             if code == "cancelled" or (failure and _failed_with_its_export(history, id, failure)):
                 continue
             code = LOST if code == "attempts_exhausted" else code
-            sqlstate = (failure or event)["details"].get("sqlstate")
-            yield Taken(id, claim, claimed[claim], _at(event), code, sqlstate)
+            yield Taken(id, claim, claimed[claim], _at(event), code)
 
 
 def _of(history: History, id: str) -> list[Row]:
@@ -524,10 +519,10 @@ def _of(history: History, id: str) -> list[Row]:
 
 
 def _explained(history: History, taken: Taken) -> bool:
-    """Whether a fault has done this to a claim."""
-    if taken.claim in history.aimed_at:
-        return taken.code == LOST or (taken.code, taken.sqlstate) == SLEPT
-    return taken.code == LOST and any(f.kind in ENDS_CLAIMS and _during(f, taken) for f in history.faults)
+    """Whether a fault has taken this claim's lease; nothing else ends an attempt."""
+    return taken.code == LOST and (
+        taken.claim in history.aimed_at or any(f.kind in ENDS_CLAIMS and _during(f, taken) for f in history.faults)
+    )
 
 
 def _during(fault: Fault, taken: Taken) -> bool:
