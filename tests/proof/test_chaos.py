@@ -53,7 +53,7 @@ LEAST = {kind: 1 for kinds, _, _ in LANES.values() for kind in kinds} | {
 EACH = 1500
 """Jobs of a long run that must have met as much once more: it has three times as many a second as a short one."""
 
-MANY = Pace(counts=16, load=0.5, publication=2, refresh=6, faults=2)
+MANY = Pace(counts=16, load=0.5, publication=2, refresh=3, faults=2)
 """Jobs that are cheap, of many datasets, for who lost a worker holds up his dataset; and faults for each of them."""
 
 TOLD = ("jobs", "publications", "histories", "claims lost", "killed", "zombies", "left open")

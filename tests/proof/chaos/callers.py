@@ -36,7 +36,7 @@ class Pace:
     counts: int = 1
     load: float = 1
     publication: float = 0.3
-    refresh: float = 3
+    refresh: float = 1.5
     faults: float = 1
     """Times as long as the lanes say."""
 

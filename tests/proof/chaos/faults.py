@@ -276,7 +276,7 @@ class Disturber:
     def _stopped(self, fault: Planned, drawn: random.Random) -> None:
         """A zombie: its lease runs out while it sleeps, and it wakes up and goes on beside its successor."""
         if fault.kind == "stopped":
-            state = drawn.choice(("", "LOAD", "REFRESH"))
+            state = drawn.choice(("", "LOAD"))
             if state:
                 victim = self._await(lambda: self._caught_in(state), HUNT, pause=1)
             else:
@@ -285,7 +285,7 @@ class Disturber:
                 self._sleep(fault, victim)
             return
         if fault.kind == "stopped in a refresh":
-            victim = self._await(lambda: self._caught_in("REFRESH"), HUNT, pause=0.3)
+            victim = self._await(lambda: self._caught_in("REFRESH"), HUNT, pause=1)
         else:
             with self._caught("aws", "s3 head", lambda state: state == COMMITS) as caught:
                 victim = self._put_to_sleep(caught)
