@@ -47,7 +47,8 @@ e2e-long: env ## 3,000,000 records in functions of 20 seconds, two of them kille
 
 prove: env ## proof that no job hangs and no two owners commit, in minutes; mutants of the SQL changed since main, or since BASE
 	@$(PYTEST) $(PARALLEL) tests/proof
-	@if [ -n "$(BASE)" ]; then .venv/bin/python -m tests.proof.mutate --since "$(BASE)"; fi
+	@if [ -n "$(BASE)" ]; then .venv/bin/python -m tests.proof.mutate --since "$(BASE)"; \
+	else echo "There is no branch main here: no mutants of what has changed since. Name a commit: make prove BASE=..."; fi
 
 chaos: env ## the whole stack with everything failing, told; then five broken products that this must catch; CHAOS_SEED
 	@$(PYTEST) -s -m "long or not long" tests/proof/test_chaos.py

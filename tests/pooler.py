@@ -30,6 +30,7 @@ server_round_robin = 1
 min_pool_size = 3
 default_pool_size = 40
 max_client_conn = 200
+server_login_retry = 1
 log_connections = 0
 log_disconnections = 0
 """

@@ -25,6 +25,13 @@ Starter = Callable[[Sql, str, dict[str, Any], str], Accepted]
 
 LARGEST_DISAGREEMENT = timedelta(minutes=5)
 
+OF_THE_ROW = ("21", "22", "23", "P0")
+"""Classes of SQLSTATEs that come of what a row holds (a number of rows, a value, a constraint), or of a trigger for it.
+
+Nothing else says anything about the row: a deadlock, a time-out, a schema that isn't this code's, a database that is
+read-only around a failover. Such a row comes again next minute, and once it is past its bound health tells.
+"""
+
 
 def check_clock(around: Surroundings, event_time: datetime | None) -> None:
     """Refuse to run when the event's time and the database's clock differ by over five minutes (invariant 10)."""
@@ -74,9 +81,7 @@ def _recover_one(around: Surroundings, job: UUID) -> str:
         return str(row["kind"]) if row else "in_other_hands"
     except psycopg.Error as error:
         telemetry.failure("recovery_failed", error, job=job, sqlstate=error.sqlstate)
-        # A deadlock or a time-out says nothing about the row, nor does a schema that isn't this code's (class 42: a
-        # migration or a right is missing): next minute again.
-        if isinstance(error, psycopg.OperationalError) or (error.sqlstate or "").startswith("42"):
+        if not (error.sqlstate or "").startswith(OF_THE_ROW):
             return "passed_over"
     try:
         return "unrecoverable" if around.db.one(sql.fail_unrecoverable_job, job_id=job) else "in_other_hands"
@@ -86,7 +91,7 @@ def _recover_one(around: Surroundings, job: UUID) -> str:
 
 
 def catch_up(around: Surroundings, start: Starter, counts: Counts) -> None:
-    """Start one job for each schedule that is due, as long as the cap leaves room."""
+    """Start one job for each schedule that is due, as long as the cap leaves room; a paused pipeline's stay due."""
     more = time_left(around)
     passed: list[str] = []
     while more():
@@ -106,10 +111,12 @@ def _start_one(around: Surroundings, tx: Sql, passed: list[str], start: Starter,
     if not tx.run(sql.lock_catch_up):
         counts.add("in_other_hands")
         return False
-    if tx.run(sql.count_scheduled_jobs)[0]["active"] >= around.settings.catch_up_cap:
+    # The pauses once for both: were one to end between the two, what it held would go uncounted, and more start.
+    paused = [pause["pipeline"] for pause in tx.run(sql.list_pauses)]
+    if tx.run(sql.count_scheduled_jobs, paused=paused)[0]["active"] >= around.settings.catch_up_cap:
         counts.add("cap_reached")
         return False
-    due = tx.one(sql.pick_due_schedule, passed=passed)
+    due = tx.one(sql.pick_due_schedule, passed=passed, paused=paused)
     if due is None:
         return False
     passed.append(due["key"])

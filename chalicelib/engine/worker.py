@@ -10,7 +10,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from chalicelib import telemetry
-from chalicelib.db import DatabaseAway
+from chalicelib.db import DatabaseAway, Row
 
 from .lease import Leased, Surroundings, sql
 from .model import (
@@ -53,8 +53,16 @@ def claim(
     if job is not None:
         row = around.insist(lambda: around.db.one(sql.claim_job, job_id=job, **wanted))
     if row is None:
-        row = around.insist(lambda: around.db.one(sql.claim_next_job, **wanted))
+        row = around.insist(lambda: _claim_next(around, wanted))
     return Leased(around, pipelines[row["pipeline"]], row, until, asked_at) if row else None
+
+
+def _claim_next(around: Surroundings, wanted: dict[str, Any]) -> Row | None:
+    try:
+        return around.db.one(sql.claim_next_job, **wanted)
+    except psycopg.errors.UniqueViolation:
+        # job_lease_owner: this one was about to take another job when an earlier try of the same ask has committed.
+        return around.db.one(sql.claim_next_job, **wanted)
 
 
 def work(

@@ -159,7 +159,8 @@ def _condition(lines: list[str], number: int) -> tuple[int, str]:
         last += 1
 
 
-STOPS = {"and", "or", "order", "limit", "for", "returning", "on", "select", "union", "from", "group", "set", "where"}
+STOPS = {"and", "or", "then", "order", "limit", "for", "returning", "on", "select", "union", "from", "group", "set"}
+STOPS |= {"where"}
 
 
 def of_statements() -> Iterator[Mutant]:

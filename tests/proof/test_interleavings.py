@@ -12,7 +12,19 @@ from uuid import UUID, uuid4
 import pytest
 
 from chalicelib.db import Database
-from chalicelib.engine import Accepted, Cadence, Cancelled, Engine, Leased, LeaseLost, Outcome, SubjectBusy, keeping
+from chalicelib.engine import (
+    Accepted,
+    Cadence,
+    Cancelled,
+    Engine,
+    Leased,
+    LeaseLost,
+    Outcome,
+    Pause,
+    Schedule,
+    SubjectBusy,
+    keeping,
+)
 from chalicelib.engine.model import Counts
 from tests import toy
 from tests.proof.conftest import LONG
@@ -25,6 +37,8 @@ MOST = None if LONG else 40
 """Orders of one pair, drawn at random; none: every one."""
 
 LEASE = timedelta(seconds=60)
+SOON = Cadence(every="day", at="09:01", zone="UTC")
+"""Due a minute after each beginning."""
 
 ID = r'[0-9a-f]{8}-[0-9a-f-]{27}|"(claim_id|id|number)": \d+'
 
@@ -94,6 +108,13 @@ def claim(scene: Scene) -> Act:
 
 def claim_any(scene: Scene) -> Act:
     return lambda engine: engine.claim("work", job=None, ask=uuid4(), lease=LEASE)
+
+
+ASK = uuid4()
+
+
+def the_same_ask(scene: Scene) -> Act:
+    return lambda engine: engine.claim("work", job=None, ask=ASK, lease=LEASE)
 
 
 def recover(scene: Scene) -> Act:
@@ -231,8 +252,16 @@ def resume_the_line(scene: Scene) -> Act:
     return lambda engine: engine.resume("ferry")
 
 
+def pause_tours(scene: Scene) -> Act:
+    return lambda engine: engine.pause("tour", hours=1)
+
+
 def catch_up(scene: Scene) -> Act:
     return lambda engine: engine.catch_up()
+
+
+def put_again(scene: Scene) -> Act:
+    return lambda engine: engine.set_schedule("a", "tour", {"name": "a"}, SOON)
 
 
 # What must be so
@@ -249,6 +278,11 @@ def at_most_one_wins(scene: Scene, replies: list[Any]) -> None:
     require(len(winners) <= 1, "one job, and so many claims:", len(winners))
     if winners:
         require(scene.row["claim_id"] == winners[0].claim_id, "a claim that was given doesn't stand")
+
+
+def the_same_claim(scene: Scene, replies: list[Any]) -> None:
+    claims = {isinstance(reply, Leased) and reply.claim_id for reply in replies}
+    require(claims == {scene.row["claim_id"]}, "the same ask, and another claim:", replies)
 
 
 def told_the_truth(event: str) -> Callable[[Scene, list[Any]], None]:
@@ -328,6 +362,16 @@ def slots_used_once(scene: Scene, replies: list[Any]) -> None:
     require(started == len(jobs), "started as they say:", started, "there:", len(jobs))
 
 
+def two_that_are_due(scene: Scene) -> None:
+    scene.accept()
+    scene.accepted("delivery", "b")
+
+
+def another_one_starts(scene: Scene, replies: list[Any]) -> None:
+    answered(dict)(scene, replies)
+    require(scene.now.schedules["z"]["last_job"], "a pause has stopped another pipeline's schedule:", replies)
+
+
 def paused(scene: Scene) -> None:
     scene.accept()
     scene.world.engine.pause("delivery", hours=1)
@@ -385,6 +429,10 @@ def two_due_schedules(scene: Scene) -> None:
     scene.world.clock.advance("1 day")
 
 
+def a_schedule_soon_due(scene: Scene) -> None:
+    put_again(scene)(scene.world.engine)
+
+
 def more_schedules_than_the_cap(scene: Scene) -> None:
     for minute, key in enumerate("abcde"):
         cadence = Cadence(every="day", at=f"02:0{minute}", zone="UTC")
@@ -395,6 +443,19 @@ def more_schedules_than_the_cap(scene: Scene) -> None:
     scene.world.clock.advance("1 s")
     done = scene.world.worker.claim("work", job=None, ask=uuid4(), lease=LEASE)
     done.complete([], {})
+
+
+def a_pause_fills_the_cap(scene: Scene) -> None:
+    """What it holds has used the places; more of its schedules are due, and one of another pipeline."""
+    engine = scene.world.engine
+    for minute, key in enumerate("abcd"):
+        engine.set_schedule(key, "delivery", {"name": key}, Cadence(every="day", at=f"02:0{minute}", zone="UTC"))
+    scene.world.clock.advance("1 day")
+    scene.world.watch.look()
+    engine.catch_up()
+    engine.pause("delivery", hours=100)
+    engine.set_schedule("z", "tour", {"name": "z"}, Cadence(every="day", at="10:00", zone="UTC"))
+    scene.world.clock.advance("2 h")
 
 
 def owed(scene: Scene) -> None:
@@ -429,6 +490,7 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "claim / claim": (Scene.accept, [claim, claim], one_wins),
     "claim any / claim any": (Scene.accept, [claim_any, claim_any], one_wins),
     "claim / claim any": (Scene.accept, [claim, claim_any], one_wins),
+    "claim any / the same ask again": (two_that_are_due, [the_same_ask, the_same_ask], the_same_claim),
     "claim / recover, a lost wake-up": (overdue, [claim, recover], at_most_one_wins),
     "claim / recover, a lost worker": (expired, [claim, recover], at_most_one_wins),
     "claim / recover, past the deadline": (past_its_deadline, [claim, recover], at_most_one_wins),
@@ -470,6 +532,18 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "relay / recover": (owed_and_owned, [relay, recover, time_passes], nothing_more),
     "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], slots_used_once),
     "catch-up / catch-up, one place left": (more_schedules_than_the_cap, [catch_up, catch_up], nothing_more),
+    "catch-up / catch-up, while a pause fills the cap": (
+        a_pause_fills_the_cap,
+        [catch_up, catch_up],
+        another_one_starts,
+    ),
+    "catch-up / pause": (two_due_schedules, [catch_up, pause_tours], answered(dict, Pause)),
+    "catch-up / resume": (a_pause_fills_the_cap, [catch_up, resume], answered(dict, bool)),
+    "catch-up / the schedule is put again": (
+        a_schedule_soon_due,
+        [catch_up, put_again, time_passes],
+        answered(dict, Schedule),
+    ),
     "in line: accept / accept": (lambda scene: None, [get_in_line, get_in_line], answered(Accepted)),
     "in line: accept / finish": (
         lambda scene: scene.owned(pipeline="ferry"),

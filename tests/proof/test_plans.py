@@ -115,6 +115,7 @@ USUAL = {
     "outage": False,
     "passed": [],
     "pause": timedelta(minutes=1),
+    "paused": [f"paused{n}" for n in range(1, 6)],
     "pipeline": "delivery",
     "pipelines": ["delivery"],
     "principal": b"\0",

@@ -79,8 +79,9 @@ def cursor_moved_before_the_job(patch: pytest.MonkeyPatch) -> None:
         while True:
             with around.db.transaction() as tx:
                 tx.run(sql.lock_catch_up)
-                due = tx.one(sql.pick_due_schedule, passed=passed)
-                if due is None or tx.run(sql.count_scheduled_jobs)[0]["active"] >= around.settings.catch_up_cap:
+                due = tx.one(sql.pick_due_schedule, passed=passed, paused=[])
+                active = tx.run(sql.count_scheduled_jobs, paused=[])[0]["active"]
+                if due is None or active >= around.settings.catch_up_cap:
                     return
                 passed.append(due["key"])
                 following = Cadence(**due["cadence"]).next_after(max(due["next_due_at"], due["now"]))
@@ -240,6 +241,18 @@ TWINS = {
         "catch-up / catch-up, one place left",
         "more scheduled jobs are active than the cap allows:",
         {"lock_catch_up": [("for update skip locked", "")]},
+    ),
+    "a catch-up that overlooks a pause": Twin(
+        "11",
+        "catch-up / catch-up, while a pause fills the cap",
+        "a schedule was started during a pause:",
+        {"pick_due_schedule": [("   and not %(paused)s && array[pipeline, '*']\n", "")]},
+    ),
+    "a cap that a pause fills": Twin(
+        "11",
+        "catch-up / catch-up, while a pause fills the cap",
+        "a pause has stopped another pipeline's schedule:",
+        {"count_scheduled_jobs": [(" or not %(paused)s && array[pipeline, '*']", " or true")]},
     ),
     "a recovery that trusts its list": Twin(
         "11",

@@ -236,8 +236,6 @@ class Watch:
         for part in (now.failures, now.events, now.ledger, now.outbox):
             require(PRIVATE not in str(part), "what is private stands outside its job's row (invariants 8, 9):", part)
         self._lines(now)
-        scheduled = [job for job in now.unfinished().values() if job["schedule"] is not None]
-        require(len(scheduled) <= self.cap, "more scheduled jobs are active than the cap allows:", len(scheduled))
 
     def _lines(self, now: Snapshot) -> None:
         """Of an order key one job may be claimed (the schema sees to that): the one that was accepted first."""
@@ -296,7 +294,14 @@ class Watch:
         self._slots(before, now, told)
 
     def _slots(self, before: Snapshot, now: Snapshot, told: set[tuple[str, str]]) -> None:
-        """A slot of a schedule is used by one job, or by a refusal that says why; a job uses a slot."""
+        """A slot of a schedule is used by one job, or by a refusal that says why; a job uses a slot.
+
+        What a pause holds doesn't count: at its end there may be more than the cap, but then nothing starts.
+        """
+        scheduled = {id for id, job in now.unfinished().items() if job["schedule"] is not None}
+        counted = scheduled - {id for look in (before, now) for id, job in look.unfinished().items() if look.held(job)}
+        within = scheduled <= before.jobs.keys() or len(counted) <= self.cap
+        require(within, "more scheduled jobs are active than the cap allows:", len(counted))
         for key, schedule in now.schedules.items():
             known = before.schedules.get(key)
             used = bool(known) and known["last_due_at"] != schedule["last_due_at"]
@@ -307,6 +312,8 @@ class Watch:
             ]
             require(len(started) <= used, "a scheduled job without its slot:", key, started)
             if used:
+                paused = before.pauses.keys() & now.pauses.keys() & {"*", schedule["pipeline"]}
+                require(not paused, "a schedule was started during a pause:", key)
                 require(at(schedule["next_due_at"]) > at(schedule["last_due_at"]), "a slot that comes again:", key)
                 why = started or schedule["last_refusal"] or any(kind == "asked_again" for _, kind in told)
                 require(why, "a slot went by without a job:", key)

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+from chalicelib import telemetry
 from chalicelib.catalog.store import StoreAway, StoreRefused
 from chalicelib.datasets import registry
+from chalicelib.db import DatabaseAway
 from chalicelib.engine import LedgerRow, Outage
 from chalicelib.exports.data_service import RemoteDataService, ServiceAway, ServiceRefused
 from chalicelib.pipelines import context
@@ -47,21 +49,27 @@ def restore_graph(row: LedgerRow) -> None:
     _write_again(row.locator["dataset"], row.locator["graph"])
 
 
-def mend_mixed_graphs() -> int:
-    """Write those entries again of which two stand in one graph; how many. Raises Outage.
+def mend_mixed_graphs() -> dict[str, int]:
+    """Write those entries again of which two stand in one graph; how many, and how many couldn't be. Raises Outage.
 
     A write that the network delivers late, in the milliseconds of a newer one, is kept beside it by some stores, and
     isn't seen by the newer one's reading back where it came first. The store is asked, for no row knows of it.
     """
-    at, store, mended = context(), graph_store(), 0
+    at, store, counts = context(), graph_store(), {"mended_graphs": 0, "unmended_graphs": 0}
     with _outages():
         graphs = store.mixed()
     for graph in graphs:
         dataset = dataset_of(graph, at.settings.public_url)
-        if dataset and registry.definition(at.db, dataset):
-            _write_again(dataset, graph)
-            mended += 1
-    return mended
+        try:
+            if dataset and registry.definition(at.db, dataset):
+                _write_again(dataset, graph)
+                counts["mended_graphs"] += 1
+        except DatabaseAway:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is in this one's way, the others are mended meanwhile
+            telemetry.failure("mending_failed", error, dataset=dataset)
+            counts["unmended_graphs"] += 1
+    return counts
 
 
 def _write_again(dataset: str, graph: str) -> None:

@@ -24,7 +24,7 @@ from .chunks import Chunks
 from .manifest import Contract, Manifest
 from .target import ChecksFailed, Seen, Target, TargetError, drop_staging
 
-OUTAGES = {"source_unreachable", "source_conflict", "target_unreachable", "target_conflict"}
+OUTAGES = {"source_unreachable", "source_conflict", "target_unreachable", "target_conflict", "staging_mismatch"}
 """What passes by itself: the contract is come back to, and spends no attempt."""
 
 MARGIN = 5.0
@@ -67,9 +67,7 @@ class _Refresh:
         self._db = context().db
         self._number = job.subject.manifest
         self._fresh = True  # nothing has been done yet since it was claimed
-        self._mark: dict[
-            str, Any
-        ] = {}  # the checkpoint: the contract at work, whether it is staged, whether it was late
+        self._mark: dict[str, Any] = {}  # the checkpoint: the contract at work, its records staged, whether it was late
         self._records = 0
         self._committing = False  # the contract's target may have been changed
         self._staging: tuple[str, str] | None = None  # where the contract's records may be staged: database, table
@@ -244,14 +242,14 @@ class _Refresh:
                 return self._stage_chunks(target, contract, records, contract.chunk_rows)
 
     def _stage_chunks(self, target: Target, contract: Contract, records: Source, size: int) -> int:
-        if not self._mark.get("staged"):
+        # There may be a chunk more, whose number wasn't saved; where there are fewer records, a crash took them all.
+        if "staged" not in self._mark or not target.resume_staging(self._mark["staged"]):
             target.begin_staging()
-            self._save(staged=True)
+            self._save(staged=0)
         chunks = Chunks(contract, size)
         while target.stage(self._counted(records, chunks.after(target.last_key()), chunks.key), keyed=True) >= size:
             self._fresh = False
-            if self._mark.get("late"):
-                self._save(late=False)
+            self._save(staged=target.staged, late=False)
             self._beat()
         unkeyed = 0
         for counted in records.count(chunks.without_key):
@@ -276,11 +274,14 @@ class _Refresh:
                 "started_at": started_at.isoformat(),
             }
             target.settle({"job": str(self._job.id), "contract": contract.name, **applied})
-            # The target's own fence keeps out who is stale there; this, whose job was ended meanwhile.
+            # The target's own fence keeps out who is stale there; this, whose job was ended meanwhile. Its server is
+            # told first to take no late COMMIT: it gives up before the lease ends, our own server lets the job go, or
+            # we stop listening, wherever this process is stopped or its COMMIT held up.
+            target.expire(settings.store_timeout / 2)
             self._job.require(settings.store_timeout)
             with self._holding() as tx:
                 self._committing = True
-                target.commit(settings.store_timeout / 2)
+                target.commit(settings.store_timeout)
                 self._audit(tx, contract, "refreshed", **applied)
 
     # What they have in common
@@ -291,7 +292,7 @@ class _Refresh:
             self._beat()
             yield batch
 
-    def _save(self, **more: bool) -> None:
+    def _save(self, **more: int) -> None:
         self._mark = self._mark | more
         self._job.save(self._mark)
 

@@ -108,7 +108,9 @@ def blaming_target(table: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         named = of_psycopg(error, table)
-        raise TargetError(CODES[named.code], named.details) from None
+        # Who slept for too long in a transaction may try again: it is rolled back.
+        slept = error.sqlstate == "25P03"
+        raise TargetError("target_unreachable" if slept else CODES[named.code], named.details) from None
 
 
 def drop_staging(dsn: str, table: str) -> None:
@@ -169,6 +171,7 @@ class Target:
         self._fence = {"target": self._table, "fence": fence}
         self._beat = beat
         self.identity: str | None = None
+        self.staged = 0  # records in the staging table, as far as this claim knows
         self._equal: dict[str, str] = {}
         with self._blaming():
             self._connection = reach(dsn)
@@ -204,7 +207,8 @@ class Target:
         """Make the staging table, empty, with the target's own types; what an earlier attempt left goes."""
         with self._transaction():
             self._connection.execute(f"drop table if exists {self._staging}")
-            # Unlogged: a crash of the server empties it and ends this connection; who goes on finds no last key.
+            # Unlogged: a crash of the server empties it. Behind a pooler this connection outlives that, so what is
+            # staged is counted, each chunk sees that it isn't empty, and the merge finds all of it.
             self._connection.execute(
                 f"create unlogged table {self._staging} as select {_list(self._names)} from {self._target} with no data"
             )
@@ -212,6 +216,14 @@ class Target:
                 f"alter table {self._staging} add column leaseway_row bigint generated always as identity,"
                 " add column leaseway_key pg_catalog.text[]"
             )
+        self.staged = 0
+
+    def resume_staging(self, least: int) -> bool:
+        """Go on with what an earlier attempt has staged; whether at least so many records are still there."""
+        with self._transaction():
+            [(there,)] = self._run(f"select pg_catalog.count(*) from {self._staging}")
+        self.staged = int(there)
+        return self.staged >= least
 
     def last_key(self) -> list[str] | None:
         """The source's key of the last staged record, each value as text; None where there is none."""
@@ -228,15 +240,19 @@ class Target:
         """
         columns = _list([*self._names, "leaseway_key"] if keyed else self._names)
         rows = 0
-        with (
-            self._transaction(),
-            self._connection.cursor().copy(f"copy {self._staging} ({columns}) from stdin") as copy,
-        ):
-            for batch in batches:
-                if batch:
-                    copy.write(b"".join(batch))
-                    rows += len(batch)
+        with self._transaction():
+            if self.staged and not self._one(f"select exists (select from {self._staging})")[0]:
+                raise self._lost()
+            with self._connection.cursor().copy(f"copy {self._staging} ({columns}) from stdin") as copy:
+                for batch in batches:
+                    if batch:
+                        copy.write(b"".join(batch))
+                        rows += len(batch)
+        self.staged += rows
         return rows
+
+    def _lost(self) -> TargetError:
+        return TargetError("staging_mismatch", {"relation": self._table})
 
     # The merge
 
@@ -297,6 +313,8 @@ class Target:
             conditions.append((several, {"check": "unique", "columns": names}))
         counts = ", ".join(f"pg_catalog.count(*) filter (where {condition})" for condition, _ in conditions)
         [(number, *found)] = self._run(f"select pg_catalog.count(*), {counts} from ({self._counted()}) as record")
+        if int(number) != self.staged:
+            raise self._lost()
         seen.read = int(number) + unkeyed
         for (_, said), text in zip(conditions, found, strict=True):
             rejected = int(text) + (unkeyed if said["check"] == "key" else 0)
@@ -350,6 +368,8 @@ class Target:
             )
             if self._contract.mode == "replace":
                 self._see_each_key_once()
+            # Deferred constraints and their triggers may take their time here, with beats; at the COMMIT they may not.
+            self._run("set constraints all immediate")
         return counts
 
     def _see_each_key_once(self) -> None:
@@ -386,6 +406,13 @@ class Target:
         with self._blaming():
             self._connection.execute(SQL.settle_fence, {"target": self._table, "applied": Jsonb(applied)})
             self._connection.execute(f"drop table {self._staging}")
+
+    def expire(self, seconds: float) -> None:
+        """Have the target's server roll back by itself what no COMMIT reaches it for within so many seconds."""
+        with self._blaming():
+            self._connection.execute(
+                f"set local idle_in_transaction_session_timeout = '{max(1, int(seconds * 1000))}ms'"  # 0 is never
+            )
 
     def commit(self, patience: float) -> None:
         """Make it true; whoever gets no answer within so many seconds reads back what was applied."""

@@ -16,25 +16,25 @@ def lossy(dsn, clock, settings, queues):
 
 
 BROKEN = """
-create function engine.broken() returns trigger language plpgsql as $$
+create or replace function engine.broken() returns trigger language plpgsql as $$
 begin
-    if new.kind = any (tg_argv) and new.job_id in (select id from engine.job where subject ->> 'name' like 'bad%%')
+    if new.kind = any (tg_argv) and new.job_id in (select id from engine.job where subject ->> 'name' like 'bad%')
        or new.kind = any (tg_argv) and new.kind = 'failed' then
-        raise exception 'e-mail someone@example.org';
+        raise exception 'e-mail someone@example.org' using errcode = '{}';
     end if;
     return new;
 end $$;
-create trigger broken before insert on engine.job_event for each row execute function engine.broken(%s);
+create or replace trigger broken before insert on engine.job_event for each row execute function engine.broken({});
 """
 
 
 @pytest.fixture
 def break_events(admin_database_dsn):
-    """Make the statements that write these kinds of events fail, for jobs called bad."""
+    """Make the statements that write these kinds of events fail, for jobs called bad; without any all is well again."""
     with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
 
-        def install(*kinds):
-            admin.execute(BROKEN % ", ".join(repr(kind) for kind in kinds))
+        def install(*kinds, sqlstate="P0001"):
+            admin.execute(BROKEN.format(sqlstate, ", ".join(repr(kind) for kind in kinds)))
 
         yield install
         admin.execute("drop trigger if exists broken on engine.job_event; drop function if exists engine.broken")

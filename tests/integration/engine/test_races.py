@@ -76,6 +76,22 @@ def test_an_ask_that_is_repeated_while_its_claim_is_taken_away_gets_nothing(engi
     assert again.result() is None
 
 
+def test_an_ask_that_is_repeated_while_its_first_try_commits_gets_that_claim(
+    engine, clock, settings, queues, other, job, meanwhile
+):
+    """The first reply was lost, and its COMMIT is on its way: the second one takes another job with the same ask."""
+    clock.advance("1 s")
+    second = engine.accept("delivery", Parcel(name="b")).job.id
+    ask, lease = uuid4(), timedelta(seconds=60)
+    theirs = Engine(other, toy.PIPELINES, settings, queues)
+    with other.transaction():
+        first = theirs.claim("work", job=None, ask=ask, lease=lease)
+        again = meanwhile(lambda: engine.claim("work", job=None, ask=ask, lease=lease))
+    assert (again.result().id, again.result().claim_id) == (job, first.claim_id)
+    assert engine.job(job).attempts == 1
+    assert kinds(engine, second) == ["accepted"]
+
+
 def test_a_row_that_somebody_changes_is_passed_over_by_who_looks_for_work(engine, clock, other, job):
     clock.advance("1 s")
     free = engine.accept("delivery", Parcel(name="b")).job.id
@@ -261,6 +277,7 @@ def test_whoever_is_locked_is_passed_over_and_not_waited_for(engine, queues, clo
         "wakeup_lost": timedelta(minutes=30),
         "retention": timedelta(days=30),
         "passed": [],
+        "paused": [],
     }
     with other.transaction() as tx:
         tx.run(f"select from engine.{table} for update")

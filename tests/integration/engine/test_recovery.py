@@ -219,6 +219,27 @@ def test_a_schema_that_is_not_this_codes_fails_no_job(engine, clock, admin_datab
     assert engine.recover()["worker_lost"] == 1
 
 
+@pytest.mark.parametrize("sqlstate", ["25006", "3F000", "0A000", "54000", "XX000"])
+def test_what_is_not_the_rows_fault_fails_no_job(engine, clock, break_events, sqlstate):
+    """25006: around a failover the database is read-only for a while."""
+    job = engine.accept("delivery", Parcel(name="bad")).job.id
+    clock.advance("31 min")
+    break_events("wake_up_lost", sqlstate=sqlstate)
+    assert engine.recover()["passed_over"] == 1
+    break_events()
+    assert engine.recover()["wake_up_lost"] == 1
+    assert engine.job(job).status == "queued"
+
+
+@pytest.mark.parametrize("sqlstate", ["21000", "22003", "23514", "P0001"])
+def test_what_comes_of_the_row_or_of_a_trigger_for_it_does(engine, clock, break_events, sqlstate):
+    job = engine.accept("delivery", Parcel(name="bad")).job.id
+    clock.advance("31 min")
+    break_events("wake_up_lost", sqlstate=sqlstate)
+    assert engine.recover()["unrecoverable"] == 1
+    assert engine.failure(job).code == "unrecoverable"
+
+
 def test_a_row_that_somebody_else_is_handling_is_left_to_them(engine, clock, dsn, job):
     clock.advance("31 min")
     other = Database(dsn)

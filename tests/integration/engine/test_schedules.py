@@ -11,7 +11,7 @@ from chalicelib.db import Database, DatabaseAway, Transaction
 from chalicelib.engine import Cadence, Engine
 from chalicelib.engine.lease import sql
 from tests import toy
-from tests.toy import Parcel, work
+from tests.toy import Parcel, take, work
 
 DAILY = Cadence(every="day", at="02:00", zone="Europe/Berlin")
 
@@ -100,6 +100,71 @@ def test_T16_jobs_that_no_schedule_started_do_not_count(engine, clock):
     assert engine.catch_up() == {"started": 3}
 
 
+def test_T16_a_pause_of_one_pipeline_stops_no_schedule_of_another(engine, clock):
+    """Neither by what it holds already, nor by what would come."""
+    overdue(engine, 51)
+    engine.set_schedule("late", "tour", {"name": "late"}, Cadence(every="day", at="14:00", zone="Europe/Berlin"))
+    clock.set("2026-03-03 12:00:00+00")
+    assert engine.catch_up() == {"started": 20, "cap_reached": 1}
+    engine.pause("delivery", hours=168)
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"started": 1}
+    assert engine.get_schedule("late").last_job
+    assert engine.catch_up() == {}
+
+
+def test_T16_the_schedules_of_a_paused_pipeline_stay_due_until_the_pause_has_ended(engine, clock):
+    overdue(engine, 2)
+    engine.pause("delivery", hours=48)
+    clock.set("2026-03-04 08:59:59+00")
+    assert engine.catch_up() == {}
+    assert {schedule.next_due_at for schedule in engine.schedules()} == {at("2026-03-03 01:00")}
+    clock.advance("1 s")
+    assert engine.catch_up() == {}  # its end is recovery's
+    engine.recover()
+    assert engine.catch_up() == {"started": 2}
+    assert {schedule.next_due_at for schedule in engine.schedules()} == {at("2026-03-05 01:00")}
+
+
+def test_T16_while_everything_is_paused_no_schedule_starts(engine, clock):
+    overdue(engine, 2)
+    engine.set_schedule("tour", "tour", {"name": "t"}, DAILY)
+    engine.pause()
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {}
+    engine.resume()
+    assert engine.catch_up() == {"started": 3}
+
+
+@pytest.mark.parametrize("paused", ["delivery", "*"])
+def test_T16_what_a_pause_held_counts_again_at_its_end(engine, clock, paused):
+    """So there may be more than the cap then, but nothing starts before there are fewer."""
+    overdue(engine, 15)
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"started": 15}
+    for number in range(20):
+        engine.set_schedule(
+            f"t{number:02}", "tour", {"name": "t"}, Cadence(every="day", at="01:00", zone="Europe/Berlin")
+        )
+    engine.pause(paused)
+    clock.set("2026-03-04 08:00:00+00")
+    assert engine.catch_up() == ({} if paused == "*" else {"started": 20, "cap_reached": 1})
+    engine.resume(paused)
+    assert engine.catch_up() == ({"started": 5} if paused == "*" else {}) | {"cap_reached": 1}
+
+
+def test_T16_who_is_at_work_counts_through_a_pause(engine, clock):
+    overdue(engine, 20)
+    clock.set("2026-03-03 15:00:00+00")
+    assert engine.catch_up() == {"started": 20, "cap_reached": 1}
+    take(engine)
+    engine.pause("delivery")
+    for number in range(20):
+        engine.set_schedule(f"t{number:02}", "tour", {"name": "t"}, DAILY)
+    clock.set("2026-03-04 08:00:00+00")
+    assert engine.catch_up() == {"started": 19, "cap_reached": 1}
+
+
 def test_T17_five_ticks_at_once_have_the_effect_of_one_and_keep_the_cap(engine, clock, dsn, settings, queues):
     overdue(engine, 51)
     clock.set("2026-03-03 15:00:00+00")
@@ -132,7 +197,7 @@ def test_T17_a_tick_that_meets_another_leaves_the_schedules_to_it_and_has_not_fi
     other.close()
 
 
-@pytest.mark.parametrize("boundary", range(8))
+@pytest.mark.parametrize("boundary", range(10))
 def test_T18_a_crash_between_any_two_statements_loses_no_window_and_doubles_none(engine, clock, monkeypatch, boundary):
     overdue(engine, 2)
     clock.set("2026-03-03 15:00:00+00")
@@ -267,6 +332,40 @@ def test_a_schedule_that_is_put_again_as_it_is_keeps_the_slot_that_is_due(engine
     assert again.next_due_at == due
     engine.catch_up()
     assert engine.find("parcel:b")
+
+
+def test_a_slot_of_a_clock_that_was_years_ahead_is_mended_by_putting_the_schedule_again(engine, clock):
+    clock.set("2031-01-01 00:00:00+00")
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-02 09:00:00+00")
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-03 01:00")
+
+
+def test_a_slot_that_is_used_while_the_schedule_is_put_again_does_not_come_again(engine, clock, monkeypatch):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-03 00:59:59+00")
+    run = engine.db.run
+
+    def used_meanwhile(statement, /, **params):
+        if statement == sql.set_schedule:
+            monkeypatch.undo()
+            clock.advance("2 s")
+            assert engine.catch_up() == {"started": 1}
+        return run(statement, **params)
+
+    monkeypatch.setattr(engine.db, "run", used_meanwhile)
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-04 01:00")
+
+
+def test_nor_does_one_that_was_used_before_the_clock_stepped_back(engine, clock):
+    engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    clock.set("2026-03-03 01:00:05+00")
+    assert engine.catch_up() == {"started": 1}
+    clock.advance("-1 h")
+    again = engine.set_schedule("parcel:a", "delivery", {"name": "a"}, DAILY)
+    assert again.next_due_at == at("2026-03-04 01:00")
 
 
 def test_OD_56_three_missed_days_are_one_run_and_then_the_usual_time(engine, clock):

@@ -5,7 +5,9 @@ import signal
 import time
 from types import SimpleNamespace
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from chalicelib import pipelines
 from chalicelib.catalog.store import StoreAway
@@ -44,4 +46,22 @@ def test_a_fence_that_cleanup_has_written_to_the_catalogue_is_not_given_again(se
         server.start()
 
         assert engine.fence(db) > written[-1]
+        db.close()
+
+
+def test_a_fence_that_is_given_is_beyond_a_crash_though_the_log_of_its_number_is_another_one_s(settings, queues):
+    """Somebody who has not committed has logged 32 numbers ahead, in memory so far: the next is not logged again."""
+    with running_postgresql() as server, psycopg.connect(server.dsn) as claiming:
+        migrate(server.dsn, PUBLIC_URL)
+        db = Database(make_conninfo(server.dsn, options="-c role=leaseway_app"))
+        engine = Engine(db, pipelines.PIPELINES, settings, queues)
+        while db.run(LOGGED)[0]["log_cnt"]:
+            engine.fence(db)
+        claiming.execute("select engine.next_claim()")
+        [(logged,)] = claiming.execute("select pg_current_wal_insert_lsn()").fetchall()
+
+        engine.fence(db)
+
+        assert db.run(LOGGED)[0]["log_cnt"], "nobody else's log covers this fence"
+        assert db.run("select pg_current_wal_flush_lsn() >= %(logged)s::pg_lsn as flushed", logged=logged)[0]["flushed"]
         db.close()

@@ -5,22 +5,26 @@ import hashlib
 import io
 import json
 import os
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from chalicelib.catalog.entry import DCT, Rendered, render
 from chalicelib.catalog.store import GraphStore
 from chalicelib.datasets import registry
+from chalicelib.datasets.definition import Definition
+from chalicelib.db import DatabaseAway
 from chalicelib.engine import Cadence, Failure, Outage, Refusal
 from chalicelib.exports.storage import Store, Upload
 from chalicelib.pipelines import delete_dataset, functions
 from chalicelib.pipelines.export.service import DataService
 from chalicelib.pipelines.publication import removal, steps
-from tests.integration.pipelines.conftest import CLOSED, Killed
+from tests.integration.pipelines.conftest import CLOSED, DEFINITION, Killed
 
 GRAPH = "http://localhost:4000/datasets/trees"
 DEAD_DSN = "postgresql://reader:canary-password@127.0.0.1:9/nowhere"
@@ -68,6 +72,45 @@ def test_a_graph_in_which_two_writes_at_once_left_both_is_mended_by_cleanup(offi
     office.point(**away("triple store"))
     functions.clean_up(tick)  # everything else is cleaned up nevertheless
     assert [event for event, _ in logged[-2:]] == ["mending_failed", "cleanup"]
+
+
+def test_a_graph_that_cannot_be_mended_holds_up_no_other_one(office, oxigraph_url, monkeypatch, admin_database_dsn):
+    """Of one a version's count is wrong, of another the dataset is held; whichever comes first."""
+    office.publish()
+    office.run(2)
+    office.db.run("update dataset.version set triples = triples + 1")
+    graphs = {dataset: f"http://localhost:4000/datasets/{dataset}" for dataset in ("trees", "birds", "lakes")}
+    for dataset, graph in graphs.items():
+        with office.db.transaction() as tx:
+            registry.put_definition(tx, dataset, Definition.parse(deepcopy(DEFINITION)))
+        mixed = f"<{graph}> <urn:leaseway:fence> 1, 2"
+        update = f"INSERT DATA {{ GRAPH <{graph}> {{ {mixed} }} }}"
+        office.store._send(f"{oxigraph_url}/update", "application/sparql-update", update)
+    office.new_processes(make_conninfo(admin_database_dsn, options="-c role=leaseway_app -c lock_timeout=200ms"))
+    logged = []
+    monkeypatch.setattr(functions, "context", removal.context)
+    monkeypatch.setattr(functions.telemetry, "log", lambda event, **fields: logged.append((event, fields)))
+    with psycopg.connect(admin_database_dsn) as other:
+        other.execute("select from dataset.dataset where id = 'lakes' for update")
+        functions.clean_up(SimpleNamespace(to_dict=lambda: {"time": office.clock.now().isoformat()}))
+
+    assert office.store.held(graphs["birds"]).triples == 0
+    assert "birds" not in str(office.store.mixed())
+    [cleanup] = [fields for event, fields in logged if event == "cleanup"]
+    assert (cleanup["mended_graphs"], cleanup["unmended_graphs"]) == (1, 2)
+    failed = {fields["dataset"]: fields["exception"] for event, fields in logged if event == "mending_failed"}
+    assert failed == {"trees": "Mismatch", "lakes": "LockNotAvailable"}
+
+
+def test_a_database_that_goes_away_while_graphs_are_mended_is_told(office, monkeypatch):
+    def mixed(store):
+        office.db.close()
+        office.db._dsn = DEAD_DSN
+        return [GRAPH]
+
+    monkeypatch.setattr(GraphStore, "mixed", mixed)
+    with pytest.raises(DatabaseAway):
+        removal.mend_mixed_graphs()
 
 
 def test_a_publication_ends_with_files_an_entry_and_a_version(office):

@@ -758,7 +758,7 @@ def test_a_long_copy_goes_on_in_the_next_invocation_where_the_last_one_ended(tea
 
     monkeypatch.setattr(Target, "stage", counted)
     for _ in range(12):  # each invocation has time for a chunk
-        left = iter([900.0] * 9)
+        left = iter([900.0] * 11)
         team.engine.work("work", job=job, until=lambda left=left: next(left, 10.0))
     team.engine.work("work", job=job, until=lambda: 900.0)
 

@@ -2,7 +2,8 @@
 
 A process that dies leaves its claim to recovery; one whose request or reply was lost goes on, and so does one that is
 refused for a conflict. Left alone, each ends as if nothing had been: the targets are what the source is, no row was
-touched twice, each contract has one audit. (To die before a statement is to die after the one before it.)
+touched twice, each contract has one audit. (To die before a statement is to die after the one before it.) So it ends
+where the target's server crashes, which empties the staging table; behind a pooler only transactions hear of that.
 """
 
 from collections.abc import Callable
@@ -18,11 +19,13 @@ from chalicelib.exports import relation
 from chalicelib.pipelines.refresh import steps
 from chalicelib.pipelines.refresh.target import Target, TargetError
 from tests.proof.world import Died, Faulty
-from tests.writing import CONFLICTS
+from tests.writing import CONFLICTS, IDLE, UNLOGGED
 
 from .test_refresh import make, other
 
 LOST = psycopg.OperationalError("the connection is lost")
+
+MODES = ["killed after", "request lost", "reply lost", "a conflict", "a crash", "a crash behind a pooler"]
 
 
 class Interrupted:
@@ -32,6 +35,7 @@ class Interrupted:
         self.number: int | None = None
         self.mode = ""
         self.calls: list[str] = []
+        self.target: psycopg.Connection | None = None
 
     def start(self, number: int | None, mode: str) -> None:
         self.number, self.mode, self.calls = number, mode, []
@@ -39,6 +43,9 @@ class Interrupted:
     def __call__(self, name: str, act: Callable[[], Any], lost: BaseException) -> Any:
         self.calls.append(name)
         if len(self.calls) - 1 != self.number:
+            return act()
+        if "crash" in self.mode:
+            self.crash()
             return act()
         if self.mode == "a conflict":
             conflict = CONFLICTS[len(self.calls) % 2]
@@ -50,11 +57,21 @@ class Interrupted:
         act()
         raise Died if self.mode == "killed after" else lost
 
+    def crash(self) -> None:
+        """Do what a crash of the target's server does: transactions end, without a pooler connections, too."""
+        target = self.target
+        with psycopg.connect(self.admin_dsn, autocommit=True) as admin:
+            if target and not target.closed and (self.mode == "a crash" or target.info.transaction_status != IDLE):
+                admin.execute("select pg_terminate_backend(%s, 10000)", [target.info.backend_pid])
+            for (table,) in admin.execute(UNLOGGED).fetchall():
+                admin.execute(f"truncate {table}")
+
 
 @pytest.fixture
-def interrupted(team, dsn, monkeypatch):
+def interrupted(team, dsn, admin_database_dsn, monkeypatch):
     """Every statement passes by: those of the worker's own database, those at the source, and those at the target."""
     at = Interrupted()
+    at.admin_dsn = admin_database_dsn
     own = Faulty(dsn, lambda name, act: at(name, act, DatabaseAway("the connection is lost")))
     worker = Engine(
         own, pipelines.PIPELINES, team.engine.settings, team.office.queues,
@@ -81,6 +98,7 @@ def interrupted(team, dsn, monkeypatch):
 
     def opened(self: Target, *arguments: Any) -> None:
         real_open(self, *arguments)
+        at.target = self._connection
         self._connection = Watching(self._connection)
 
     def asked(self: Target, statement: str) -> Any:
@@ -154,7 +172,7 @@ def tell(team: Any, at: Interrupted, number: int | None, mode: str) -> list[str]
     return calls
 
 
-@pytest.mark.parametrize("mode", ["killed after", "request lost", "reply lost", "a conflict"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_refresh_interrupted_at_every_statement_ends_as_if_nothing_had_been(team, interrupted, mode):
     make(team, "parks")
     team.admin.execute("delete from src.trees where id > 6")
