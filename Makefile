@@ -50,7 +50,7 @@ prove: env ## proof that no job hangs and no two owners commit, in minutes; muta
 	@if [ -n "$(BASE)" ]; then .venv/bin/python -m tests.proof.mutate --since "$(BASE)"; \
 	else echo "There is no branch main here: no mutants of what has changed since. Name a commit: make prove BASE=..."; fi
 
-chaos: env ## the whole stack with everything failing, told; then three broken products that this must catch; CHAOS_SEED
+chaos: env ## the whole stack with everything failing, told; then five broken products that this must catch; CHAOS_SEED
 	@$(PYTEST) -s -m "long or not long" tests/proof/test_chaos.py
 
 prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand; ONLY=stateful|interleavings|…: one part

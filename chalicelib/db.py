@@ -124,6 +124,8 @@ def _hung_up(connection: "psycopg.Connection[Row]") -> bool:
     A function process sleeps between requests, and its first one must not fail because the last one was long ago.
     """
     server = connection.pgconn
+    if server.transaction_status == pq.TransactionStatus.ACTIVE:
+        return True  # ended in a statement whose end libpq waits for: it takes no other one, and calls itself sound
     if server.transaction_status != pq.TransactionStatus.IDLE:
         return False
     try:

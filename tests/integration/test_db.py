@@ -39,3 +39,13 @@ def test_a_connection_that_ends_in_a_transaction_is_not_opened_behind_its_back(d
 
 def test_a_living_connection_is_kept(database):
     assert len({database.one("select pg_backend_pid() as pid")["pid"] for _ in range(3)}) == 1
+
+
+def test_a_connection_that_is_left_in_a_statement_is_opened_anew(database: Database) -> None:
+    """A server that goes down may leave it so, and libpq refuses whatever comes: for as long as the process lives."""
+    database.run("select 1")
+    connection = database._connection
+    assert connection
+    connection.pgconn.send_query(b"select 1")
+
+    assert database.run("select 2 as two") == [{"two": 2}]

@@ -16,7 +16,7 @@ from tests.proof.chaos.broken import BROKEN, Broken
 from tests.proof.chaos.callers import Callers, Pace
 from tests.proof.chaos.faults import LANES, Disturber, Journal
 from tests.proof.chaos.gathering import clean_up, gathered
-from tests.proof.chaos.history import History, lost_claims, unexplained, violations
+from tests.proof.chaos.history import History, lost_claims, taken_claims, unexplained, violations
 from tests.proof.chaos.stage import Stage, staged
 from tests.proof.conftest import LONG
 
@@ -53,7 +53,7 @@ LEAST = {kind: 1 for kinds, _, _ in LANES.values() for kind in kinds} | {
 EACH = 1500
 """Jobs of a long run that must have met as much once more: it has three times as many a second as a short one."""
 
-MANY = Pace(counts=16, load=0.5, publication=2, refresh=6, faults=2)
+MANY = Pace(counts=16, load=0.5, publication=2, refresh=3, faults=2)
 """Jobs that are cheap, of many datasets, for who lost a worker holds up his dataset; and faults for each of them."""
 
 TOLD = ("jobs", "publications", "histories", "claims lost", "killed", "zombies", "left open")
@@ -68,7 +68,6 @@ class Run:
     journal: Journal
     drained: bool
     errors: list[BaseException]
-    asked_again: Counter[str]
     seconds: dict[str, float]
     seed: int
     least: dict[str, int]
@@ -114,7 +113,7 @@ def ran(seed: int, jobs: int, broken: Broken | None = None) -> Run:
 
     with staged(pace.counts, broken) as stage:
         callers = Callers(stage, pace, most=jobs or None)
-        disturber = Disturber(stage, journal, seed, pace.faults, callers.look_at)
+        disturber = Disturber(stage, journal, seed, pace.faults, callers)
         passed("staged")
         with callers.busy():
             assert callers.begun(WARM), f"nothing was done, though nothing failed yet: {callers.errors}"
@@ -127,7 +126,7 @@ def ran(seed: int, jobs: int, broken: Broken | None = None) -> Run:
         history = gathered(stage, callers, journal, seed)
         passed("read")
     passed("down")
-    run = Run(history, journal, drained, disturber.errors + callers.errors, callers.asked_again, times, seed, least)
+    run = Run(history, journal, drained, disturber.errors + callers.errors, times, seed, least)
     run.wrong, run.found = violations(history), counted(history, journal)
     return run
 
@@ -171,7 +170,7 @@ def hit(journal: Journal) -> Counter[str]:
     families = ("killed", "left open", "SQS", "object storage", "triple store", "data service")
     for family in families:
         hits[family] += sum(number for kind, number in journal.hits().items() if kind.startswith(f"{family} "))
-    hits["zombies"] = hits["stopped"] + hits["stopped before its commit"]
+    hits["zombies"] = sum(number for kind, number in journal.hits().items() if kind.startswith("stopped"))
     return hits
 
 
@@ -196,8 +195,12 @@ def tell(run: Run) -> None:
         print(f"  {line}")
     pipelines = Counter(job["pipeline"] for job in run.history.jobs.values())
     codes = Counter(f"{f['pipeline']} {f['code']}" for f in run.history.failures.values())
-    print(f"  {dict(pipelines)} finished, {dict(codes)} failed; requests sent again: {dict(run.asked_again)}")
+    print(f"  {dict(pipelines)} finished, {dict(codes)} failed")
+    for what, times in Counter(answer.what for answer in run.history.answers).items():
+        print(f"  {times} requests sent again after {what}")
     print(f"  {dict(run.found)}")
+    ended = Counter(taken.code for taken in taken_claims(run.history))
+    print(f"  attempts were ended by {dict(ended)}")
     print("  " + ", ".join(f"{what} {seconds:.0f} s" for what, seconds in run.seconds.items()))
     for line in run.wrong[:40]:
         print(f"  VIOLATION {line}")

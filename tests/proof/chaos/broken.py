@@ -7,6 +7,13 @@ from pathlib import Path
 
 ENGINE = "chalicelib/engine/sql"
 FENCE = "   and claim_id = %(claim_id)s\n"
+COSTLY = "        return _again(leased, outage.code, outage.details)\n"
+REFRESH = "chalicelib/pipelines/refresh"
+HELD, ANYBODY = "            with self._holding() as tx:\n", "self._db.transaction"
+CAUGHT = """\
+            with snapshot(relation) as records:
+                self._db.run("update engine.ledger set status = status where false")
+"""
 SCHEMA = "chalicelib/schema/0001_engine.sql"
 
 
@@ -33,6 +40,30 @@ BROKEN = {
             "chalicelib/catalog/store.py": [
                 ("FILTER (?held >= {number})", "FILTER (?held = {number})"),
             ]
+        },
+    ),
+    "outages that cost an attempt": Broken(
+        "spent_attempts",
+        {
+            "chalicelib/engine/worker.py": [
+                ("        leased.sit_out(outage.code, outage.details)\n        return Outcome.WAITING\n", COSTLY),
+            ]
+        },
+    ),
+    "refreshes without a fence": Broken(
+        "doubled_refreshes",
+        {
+            f"{REFRESH}/sql/hold_fence.sql": [("   and fence operator(pg_catalog.=) %(fence)s\n", "")],
+            f"{REFRESH}/steps.py": [
+                ("        self._job.heartbeat(records=self._records)\n        if", "        if"),
+                (
+                    f"            self._job.require(settings.store_timeout)\n{HELD}",
+                    HELD.replace("self._holding", ANYBODY),
+                ),
+                # The one place in which the chaos catches refreshes comes when their source has been read.
+                ('self._job.note("refresh_staging", {"connection": connection["name"], "table": staging})', "pass"),
+                ("            with snapshot(relation) as records:\n", CAUGHT),
+            ],
         },
     ),
     "what lost claims wrote is kept": Broken(

@@ -17,13 +17,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from chalicelib.cli.local import run_function
 from chalicelib.cli.remote import Refused
 
-from .history import Asked, Seen, triples
+from .history import STOCK, Answer, Asked, Look, Seen, triples
 from .stage import CONTRACTS, PUBLISHED, RECORDS, Stage, package
 
 AT_ONCE = 3
 """Loads of a dataset that are under way at a time: one works, the others are held back."""
 
-ROWS, STOCK = 3, 20
+ROWS, STOCKED = 3, 20
 """Rows of a load: its own ones, where loads are counted; everybody's, in the stock, where the last load wins."""
 
 PATIENCE = 120
@@ -36,7 +36,7 @@ class Pace:
     counts: int = 1
     load: float = 1
     publication: float = 0.3
-    refresh: float = 3
+    refresh: float = 1.5
     faults: float = 1
     """Times as long as the lanes say."""
 
@@ -49,9 +49,11 @@ class Callers:
     pace: Pace
     accepted: dict[str, Asked] = field(default_factory=dict)
     unexpected: list[str] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    """None, or a 5xx, to a request that was sent again; and when."""
     seen: list[Seen] = field(default_factory=list)
-    asked_again: Counter[str] = field(default_factory=Counter)
-    """Why a request was sent again: no answer, or which one."""
+    looks: list[Look] = field(default_factory=list)
+    turns: list[tuple[float, int]] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     calling: threading.Event = field(default_factory=threading.Event)
     """Set once nobody may ask for anything any more."""
@@ -133,7 +135,7 @@ class Callers:
                 if dataset in self.stage.counts:
                     body = "load,row\n" + "".join(f"{number},{row}\n" for row in range(ROWS))
                 else:
-                    body = "id,generation\n" + "".join(f"{row},{number}\n" for row in range(STOCK))
+                    body = "id,generation\n" + "".join(f"{row},{number}\n" for row in range(STOCKED))
                 headers = {"Content-Type": "text/csv"}
                 self._ask("load", f"/datasets/{dataset}/loads", dataset, number, content=body, headers=headers)
 
@@ -148,7 +150,7 @@ class Callers:
         }
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            why = "no answer"
+            what, began = "no answer", time.time()
             with suppress(httpx.TransportError):
                 answer = self.stage.http.post(f"{self.stage.url}{path}", headers=headers, **request)
                 if answer.status_code == 202:
@@ -159,8 +161,8 @@ class Callers:
                 if answer.status_code < 500 and answer.status_code != 429:
                     self.unexpected.append(f"{path}: {answer.status_code} {answer.text[:300]}")
                     return
-                why = str(answer.status_code)
-            self.asked_again[why] += 1
+                what = f"{answer.status_code} {answer.text[:300]}"
+            self.answers.append(Answer(path, began, time.time(), what))
             time.sleep(0.3)
         self.unexpected.append(f"{path}: no 202 within {PATIENCE} s")
 
@@ -193,6 +195,7 @@ class Callers:
             with suppress(psycopg.OperationalError), psycopg.connect(self.stage.outside, autocommit=True) as outside:
                 generation += 1
                 outside.execute("update feed.readings set generation = %s", [generation])
+                self.turns.append((time.time(), generation))
 
     def _count(self) -> None:
         while not self.over.wait(0.4):
@@ -210,16 +213,21 @@ class Callers:
         """What readers see meanwhile must be whole at each instant."""
         while not self.over.wait(1):
             for dataset in PUBLISHED:
-                self.look_at(f"{self.stage.stack.public_url}/datasets/{dataset}")
+                self.at_graph(f"{self.stage.stack.public_url}/datasets/{dataset}")
+            self.at_tables()
+
+    def at_tables(self) -> None:
+        """See the targets and the stock as readers do."""
+        with self._looking:
             with suppress(psycopg.OperationalError), psycopg.connect(self.stage.outside, autocommit=True) as outside:
                 for table in CONTRACTS.values():
                     self._whole(outside, table, RECORDS)
             with suppress(psycopg.OperationalError), self._database() as database:
                 [(there,)] = database.execute("select to_regclass('store.stock') is not null").fetchall()
                 if there:
-                    self._whole(database, "store.stock", STOCK)
+                    self._whole(database, STOCK, STOCKED)
 
-    def look_at(self, graph: str) -> tuple[int, ...]:
+    def at_graph(self, graph: str) -> tuple[int, ...]:
         """See a graph as readers do; its fences."""
         with suppress(httpx.TransportError), self._looking:  # one after the other, for their order is looked at, too
             self.seen.append(Seen(graph, *triples(self.stage.http, self.stage.oxigraph, graph)))
@@ -227,9 +235,11 @@ class Callers:
         return ()
 
     def _whole(self, database: psycopg.Connection[Any], table: str, rows: int) -> None:
-        [(count, generations)] = database.execute(
-            f"select count(*), count(distinct generation) from {table}"
+        at = time.time()
+        [(count, generations, generation)] = database.execute(
+            f"select count(*), count(distinct generation), coalesce(min(generation), 0) from {table}"
         ).fetchall()
+        self.looks.append(Look(table, at, generation))
         if (count, generations) not in ((0, 0), (rows, 1)):
             self.unexpected.append(f"{table} had {count} rows of {generations} generations at once")
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import psutil
@@ -91,9 +91,9 @@ LANES: dict[str, tuple[tuple[str, ...], tuple[float, float], tuple[float, float]
         (1.0, 3.0),
         (0, 0),
     ),
-    "zombies": (("stopped before its commit",), (0.5, 2.0), (0, 0)),
+    "zombies": (("stopped before its commit", "stopped in a refresh"), (0.5, 2.0), (0, 0)),
     "sleepers": (("stopped", "left open in a publication", "left open in a load"), (0.5, 3.0), (0, 0)),
-    "connections": (("connections ended",), (5.0, 9.0), (0, 0)),
+    "connections": (("connections ended", "idle connections ended"), (2.0, 4.0), (0, 0)),
     "database": (("database restarted", "database crashed"), (8.0, 16.0), (0, 0)),
     "network": (
         (
@@ -129,6 +129,20 @@ NETWORK = {
 }
 
 
+IN_USE = ["active", "idle in transaction", "idle in transaction (aborted)"]
+END_SESSIONS = """
+select client_port, pg_terminate_backend(pid)
+  from (select pid, client_port
+          from pg_stat_activity
+         where usename = 'leaseway_app'
+           and state = any (%s)
+           and client_port = any (%s)
+         order by random()
+         limit %s) as chosen
+"""
+LAST = "select claim_id from engine.job where claim_id = any (%s) and finished_at is null and attempts >= %s"
+
+
 def plan(seed: int, lane: str, pace: float = 1) -> Iterator[Planned]:
     """The faults of a lane, without end, with pauses so many times as long; the same seed gives the same."""
     kinds, pauses, lengths = LANES[lane]
@@ -148,22 +162,32 @@ class Victim:
     state: str
 
 
+class Looks(Protocol):
+    """Who sees what readers see."""
+
+    def at_graph(self, graph: str) -> tuple[int, ...]:
+        """See a graph; its fences."""
+
+    def at_tables(self) -> None:
+        """See the targets, and the stock."""
+
+
 class Disturber:
     """Does what is planned, for as long as it may."""
 
-    def __init__(self, stage: Stage, journal: Journal, seed: int, pace: float, look: Callable[[str], tuple[int, ...]]):
+    def __init__(self, stage: Stage, journal: Journal, seed: int, pace: float, looks: Looks):
         self.stage = stage
         self.journal = journal
         self.seed = seed
         self.pace = pace
-        self.look = look
-        """See a graph as readers do; its fences."""
+        self.looks = looks
         self.stop = threading.Event()
         self.short = threading.Event()
         """Set once nobody is to be lost whose lease is a long one."""
         self.errors: list[BaseException] = []
         self._database = threading.Lock()  # nobody looks at it while it restarts
         self._connected = threading.Lock()  # or a zombie's connection would be gone when it wakes up
+        self._open = threading.Lock()  # or a transaction that is left open would not be there to be ended
 
     @contextmanager
     def disturbing(self) -> Iterator[None]:
@@ -199,8 +223,8 @@ class Disturber:
                 self._stopped(fault, drawn)
             case "left":
                 self._left_open(fault, drawn)
-            case "connections":
-                self._connections_ended(drawn)
+            case "connections" | "idle":
+                self._connections_ended(fault, drawn)
             case "database":
                 self._down(fault)
             case "duplicates":
@@ -219,7 +243,7 @@ class Disturber:
                 self._kill_another(fault, drawn.choice(("APIHandler", "Recovery", "Cleanup")))
             case "killed anywhere":
                 longest = INVOCATION if drawn.random() < 0.25 and not self.short.is_set() else None
-                if victim := self._await(lambda: self._busy(drawn, longest), HUNT):
+                if victim := self._await(lambda: self._put_to_sleep(self._busy(drawn, longest)), HUNT):
                     self._kill(fault, victim)
             case "killed in a load" | "killed in a refresh":
                 state = fault.kind.rpartition(" ")[2].upper()
@@ -227,15 +251,16 @@ class Disturber:
                     self._kill(fault, victim)
             case "killed at an upload":
                 with self._caught("aws", "s3 put", lambda state: True) as victim:
-                    self._kill(fault, victim)
+                    self._kill(fault, self._put_to_sleep(victim))
             case "killed at a file":
                 with self._caught("aws", "s3 head", lambda state: state != COMMITS) as victim:
-                    self._kill(fault, victim)
+                    self._kill(fault, self._put_to_sleep(victim))
             case "killed at the catalogue":
                 with self._caught("triples", "update", lambda state: state == COMMITS) as victim:
-                    self._kill(fault, victim)
+                    self._kill(fault, self._put_to_sleep(victim))
 
     def _kill(self, fault: Planned, victim: Victim | None) -> None:
+        """Who sleeps has this very claim, and no newer one, which would be lost to a fault that nobody knows."""
         began = time.time()
         if victim and told(victim.pid, signal.SIGKILL):
             self.journal.note(fault.kind, began, victim.claim, about=victim.state)
@@ -251,7 +276,7 @@ class Disturber:
     def _stopped(self, fault: Planned, drawn: random.Random) -> None:
         """A zombie: its lease runs out while it sleeps, and it wakes up and goes on beside its successor."""
         if fault.kind == "stopped":
-            state = drawn.choice(("", "LOAD", "REFRESH"))
+            state = drawn.choice(("", "LOAD"))
             if state:
                 victim = self._await(lambda: self._caught_in(state), HUNT, pause=1)
             else:
@@ -259,9 +284,19 @@ class Disturber:
             if victim:
                 self._sleep(fault, victim)
             return
-        with self._caught("aws", "s3 head", lambda state: state == COMMITS) as caught:
-            victim = self._put_to_sleep(caught)
-        if victim:
+        if fault.kind == "stopped in a refresh":
+            victim = self._await(lambda: self._caught_in("REFRESH"), HUNT, pause=1)
+        else:
+            with self._caught("aws", "s3 head", lambda state: state == COMMITS) as caught:
+                victim = self._put_to_sleep(caught)
+        if victim and victim.state == "REFRESH":
+            # Only once its successor is done, for what it has in hand is older than what stands there then.
+            with self._connected:
+                self._sleep(fault, victim, after="finished")
+                for _ in range(5):
+                    time.sleep(0.3)  # now it goes on
+                    self.looks.at_tables()
+        elif victim:
             with self._connected:
                 self._sleep(fault, victim)
                 self.stop.wait(2)  # now it goes on
@@ -274,18 +309,22 @@ class Disturber:
             told(victim.pid, signal.SIGCONT)
         return None
 
-    def _sleep(self, fault: Planned, victim: Victim, end: signal.Signals = signal.SIGCONT) -> None:
-        """Let it sleep until its claim is lost, and then until another has the job or none has it any more."""
+    def _sleep(
+        self, fault: Planned, victim: Victim, end: signal.Signals = signal.SIGCONT, after: str = "claimed"
+    ) -> None:
+        """Let it sleep until its claim is lost, and then until another has the job (or is done), or none will."""
         began, lost = time.time(), None
         try:
             lost = self._await(lambda: self._happened(victim, 0, "worker_lost", "failed"), LEASE + 15)
             if lost:
-                self._await(lambda: self._happened(victim, 1, "claimed", "failed"), HUNT)
+                self._await(lambda: self._happened(victim, 1, after, "failed"), HUNT)
         finally:
             # It may have been ended, for its invocation's time was up.
             if is_asleep(victim.pid) and told(victim.pid, end) and lost:
                 what = "woke up" if end == signal.SIGCONT else "killed in its sleep"
                 self.journal.note(fault.kind, began, victim.claim, about=f"{victim.state}, {what}")
+            else:
+                self.journal.note("slept", began, victim.claim, about=f"{victim.state}, {fault.kind}")
 
     def _happened(self, victim: Victim, later: int, *kinds: str) -> bool:
         """Whether one of these happened to the job under this claim or, later by 1, under its successor."""
@@ -320,11 +359,14 @@ class Disturber:
                 if caught:
                     victim, backend = caught
                     over = "select 1 where not exists (select from pg_stat_activity where pid = %s)"
-                    left = self._await(lambda: database.execute(over, [backend]).fetchall(), IDLE + 4)
+                    with self._open:
+                        left = self._await(lambda: database.execute(over, [backend]).fetchall(), IDLE + 4)
         finally:
             if victim and told(victim.pid, end) and left:
                 what = "woke up" if end == signal.SIGCONT else "killed in its sleep"
                 self.journal.note(fault.kind, began, victim.claim, about=what)
+            elif victim:
+                self.journal.note("slept", began, victim.claim, about=fault.kind)
 
     def _caught_in_a_load(self, database: psycopg.Connection[Any]) -> tuple[Victim, int] | None:
         stores = ", ".join(f"store.{dataset}" for dataset in self.stage.loaded)
@@ -432,27 +474,39 @@ class Disturber:
             ).fetchall()
             return bool(last == 0)
 
-    def _connections_ended(self, drawn: random.Random) -> None:
-        """Some of the functions' sessions, whatever they are in; not of who is in his last attempt."""
+    def _connections_ended(self, fault: Planned, drawn: random.Random) -> None:
+        """Sessions of functions that are in a statement or transaction, or in none; not of who is in his last attempt.
+
+        An idle one is opened anew by whoever had it, unnoticed, unless he has begun a statement meanwhile.
+        """
+        idle, most = fault.kind.startswith("idle"), drawn.randint(1, 4)
         with self._looking() as database:
-            rows = database.execute(
-                "select pid, client_port from pg_stat_activity where usename = 'leaseway_app' order by random()"
-            ).fetchall()
-            began, hits = time.time(), 0
-            for backend, port in rows[: drawn.randint(1, 4)]:
-                pid = self._behind(port)
-                if pid and self._claim_of(pid) and not self._victim(pid, INVOCATION):
-                    continue
-                ended = database.execute("select pg_terminate_backend(%s)", [backend]).fetchone()
-                hits += bool(ended and ended[0])
-            self.journal.note("connections ended", began, hits=hits)
+            self._await(lambda: self._ended(database, fault.kind, ["idle"] if idle else IN_USE, most), HUNT)
+
+    def _ended(self, database: psycopg.Connection[Any], kind: str, states: list[str], most: int) -> bool:
+        began, behind = time.time(), {}
+        for status in self.stage.running():
+            if is_asleep(status["pid"]):
+                continue
+            with suppress(psutil.Error):
+                for connection in psutil.Process(status["pid"]).net_connections("tcp4"):
+                    behind[connection.laddr.port] = status
+        claims = {status["pid"]: claim_in(status) for status in behind.values()}
+        last = {claim for (claim,) in database.execute(LAST, [list(claims.values()), SPARED]).fetchall()}
+        ports = [port for port, status in behind.items() if claims[status["pid"]] not in last]
+        rows = database.execute(END_SESSIONS, [states, ports, most]).fetchall()
+        for port in [port for port, ended in rows if ended]:
+            status = behind[port]
+            claim = claim_in(status) or claims[status["pid"]]  # it may be over already, and its log cut
+            self.journal.note(kind, began, claim, about=status["role"])
+        return bool(rows)
 
     def _down(self, fault: Planned) -> None:
         """As an administrator does it, or without a word: then what wasn't logged is empty."""
         self._await(self._nobody_is_at_the_end, 6)
         server = self.stage.stack.postgresql
         assert server is not None
-        with self._connected, self._database:
+        with self._connected, self._open, self._database:
             began = time.time()
             if fault.kind == "database restarted":
                 server.stop()
@@ -496,12 +550,12 @@ class Disturber:
         graph, fence = written(held)
         newer = None
         try:
-            newer = self._await(lambda: max(self.look(graph), default=0) > fence, PATIENCE - 2, pause=0.3)
+            newer = self._await(lambda: max(self.looks.at_graph(graph), default=0) > fence, PATIENCE - 2, pause=0.3)
         finally:
             held.let_go(arrives=bool(newer))
         if newer:
             time.sleep(0.5)  # now it has arrived
-            self.look(graph)
+            self.looks.at_graph(graph)
             self.journal.note(fault.kind, began, about=f"of claim {fence}")
 
     def _owners(self, queue: SimpleQueue[Held]) -> Held | None:
@@ -532,10 +586,10 @@ class Disturber:
             began = time.time()
             client = self.stage.stack.client("sqs")
             url = client.get_queue_url(QueueName="leaseway-work")["QueueUrl"]
-            client.send_message_batch(
+            answer = client.send_message_batch(
                 QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": job} for n, job in enumerate(chosen)]
             )
-            self.journal.note("duplicates", began, hits=len(chosen))
+            self.journal.note("duplicates", began, hits=len(answer.get("Successful", [])))
 
     def _await[T](self, question: Callable[[], T | None], patience: float, pause: float = 0.05) -> T | None:
         end = time.monotonic() + patience

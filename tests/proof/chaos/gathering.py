@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import time
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from localstack.stack import BUCKET
 
 from .callers import ROWS, Callers
 from .faults import Journal
-from .history import History, Seen, content, generations, triples
+from .history import History, Look, Seen, content, generations, triples
 from .stage import CONTRACTS, RECORDS, Stage
 
 SAMPLE = 2_000
@@ -40,6 +41,9 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
         faults=journal.faults,
         seen=callers.seen,
         unexpected=callers.unexpected,
+        answers=callers.answers,
+        looks=callers.looks,
+        turns=callers.turns,
         contracts=set(CONTRACTS),
         rows_of_a_load=ROWS,
         records=RECORDS,
@@ -49,8 +53,12 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
         _datasets(history, database, stage.counts)
     with psycopg.connect(stage.outside, autocommit=True) as outside:
         for table in CONTRACTS.values():
-            [found] = outside.execute(f"select count(*), count(distinct generation) from {table}").fetchall()
-            history.targets[table] = found
+            at = time.time()
+            [(rows, of, last)] = outside.execute(
+                f"select count(*), count(distinct generation), coalesce(min(generation), 0) from {table}"
+            ).fetchall()
+            history.targets[table] = (rows, of)
+            history.looks.append(Look(table, at, last))
         rows = outside.execute(
             "select relname from pg_class where relnamespace = 'leaseway'::regnamespace and relkind = 'r'"
         ).fetchall()
@@ -96,7 +104,9 @@ def _datasets(history: History, database: psycopg.Connection[dict[str, Any]], co
     versions = database.execute(
         "select dataset_id, number, job_id::text, fence, files, documents ->> 'nt' as nt from dataset.version"
     )
-    history.versions = [row | {"content": content(row.pop("nt"))[2]} for row in versions.fetchall()]
+    for row in versions.fetchall():
+        _, _, what, size = content(row.pop("nt"))
+        history.versions.append(row | {"content": what, "size": size})
     loads = database.execute("select job_id::text, rows, inserted, updated, deleted from dataset.load")
     history.loads = {row["job_id"]: row for row in loads}
     for dataset in counts:
@@ -104,8 +114,10 @@ def _datasets(history: History, database: psycopg.Connection[dict[str, Any]], co
         history.counts |= {(dataset, row["load"]): row["rows"] for row in rows}
     stock = database.execute("select distinct generation from store.stock")
     history.stock = {row["generation"] for row in stock}
-    audits = database.execute("select job_id::text, contract, outcome, fence, finished_at from refresh.audit")
-    history.audits = audits.fetchall()
+    audits = database.execute(
+        "select job_id::text, contract, outcome, fence, started_at, finished_at from refresh.audit"
+    )
+    history.audits = [row | {"table": CONTRACTS[row["contract"]]} for row in audits.fetchall()]
 
 
 def _files(history: History, stage: Stage, seed: int) -> None:

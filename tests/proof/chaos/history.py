@@ -5,7 +5,7 @@ import hashlib
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -23,11 +23,19 @@ VERSION = "http://www.w3.org/ns/dcat#version"
 INTEGERS = re.compile(r"#nonNegativeInteger>")
 """What Oxigraph keeps as an integer, and no more."""
 
-AFTERWARDS = 20
-"""Seconds for which a fault may still be felt: the time-outs of whoever waited for an answer."""
+LOST = "worker_lost"
+"""What stands for a code where a lease ran out."""
 
-ENDS_CLAIMS = {"connections ended", "database restarted", "database crashed", "deployed"}
-"""What may cost a claim without being aimed at one."""
+ENDS_CLAIMS = {"database restarted", "database crashed", "deployed"}
+"""What costs whoever has a claim meanwhile his lease; all else that does is aimed at one, or names it."""
+
+FELT = 2
+"""Seconds for which whoever asks may still feel a fault."""
+
+COSTS_ANSWERS = ("killed elsewhere", "connections ended", "idle connections", "database")
+"""What may cost a caller an answer, where it hit the API, or everybody."""
+
+STOCK = "store.stock"
 
 RESTORES = {"export"}
 """Pipelines whose progress gives attempts back."""
@@ -45,13 +53,44 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a caller got who should have got a 202, and when: a status, or none."""
+
+    path: str
+    began: float
+    ended: float
+    what: str
+
+
+@dataclass(frozen=True)
 class Seen:
-    """A graph at an instant: its fences, how many versions one thing has in it, a hash of its other triples."""
+    """A graph at an instant: its fences, how many versions one thing has in it, its other triples' hash and number."""
 
     graph: str
     fences: tuple[int, ...]
     versions: int
     content: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """A table at an instant, or a moment later: which generation its rows are of."""
+
+    table: str
+    at: float
+    generation: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A claim that cost an attempt: from when to when, and the code that stands there."""
+
+    job: str
+    claim: int
+    began: float
+    ended: float
+    code: str
 
 
 @dataclass
@@ -66,7 +105,7 @@ class History:
     ledger: list[Row] = field(default_factory=list)
     datasets: dict[str, Row] = field(default_factory=dict)
     versions: list[Row] = field(default_factory=list)
-    """``content`` beside the columns: the hash of the stored document's triples."""
+    """``content`` and ``size`` beside the columns: hash and number of the stored document's triples."""
     loads: dict[str, Row] = field(default_factory=dict)
     counts: dict[tuple[str, int], int] = field(default_factory=dict)
     """Dataset and number of a load to how many of its rows the store has."""
@@ -84,7 +123,12 @@ class History:
     left: list[str] = field(default_factory=list)
     """Open uploads, staging tables, exports: whatever nobody needs any more."""
     unexpected: list[str] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    """At the targets and the stock, in their order."""
+    turns: list[tuple[float, int]] = field(default_factory=list)
+    """By when the source had which generation, or a later one."""
     faults: list[Fault] = field(default_factory=list)
     rows_of_a_load: int = 3
     records: int = 200
@@ -99,7 +143,7 @@ class History:
 
     @cached_property
     def aimed_at(self) -> set[int]:
-        """The claims whose workers were killed or put to sleep."""
+        """The claims whose workers were killed or put to sleep, or lost their session."""
         return {fault.claim for fault in self.faults if fault.claim is not None}
 
     def of_kind(self, kind: str) -> dict[str, Row]:
@@ -147,6 +191,27 @@ def lost_jobs(history: History) -> Iterator[str]:
             yield f"something happened to a job after its end: {id}, {kinds}"
         elif ends and (ends[0] == "failed") != (id in history.failures):
             yield f"a job's end and its place differ: {id}, {ends[0]}"
+
+
+@check
+def doubled_jobs(history: History) -> Iterator[str]:
+    """A job is one that a caller was told of, the part of one, or the one that another's end has started."""
+    followed: Counter[str] = Counter()
+    for id, job in {**history.jobs, **history.failures}.items():
+        asked = history.accepted.get(id)
+        follows = next((e["details"].get("follows") for e in _of(history, id) if e["kind"] == "accepted"), None)
+        if asked:
+            if (asked.kind, asked.dataset) != (job["pipeline"], job["subject"].get("dataset", "")):
+                yield f"a {asked.kind} of {asked.dataset} was asked for, and became {job}"
+        elif job["pipeline"] == "export":
+            if job["subject"].get("key") not in history.by_job:
+                yield f"an export of no publication: {id}"
+        elif follows not in history.by_job:
+            yield f"a {job['pipeline']} that nobody asked for: {id}"
+        else:
+            followed[follows] += 1
+            if followed[follows] > 1:
+                yield f"two jobs follow one: {follows}"
 
 
 @check
@@ -242,11 +307,15 @@ def doubled_loads(history: History) -> Iterator[str]:
         ends = [job["finished_at"] for job in line if job["finished_at"]]
         if ends != sorted(ends):
             yield f"the loads of {dataset} were not done in their order"
+        numbers = [history.accepted[job["id"]].number for job in line if job["id"] in history.accepted]
+        if numbers != sorted(numbers):
+            yield f"the loads of {dataset} stand in line as {numbers}, not as they were asked for"
         if dataset == "stock" and line:
             [last] = [job["id"] for job in line[-1:]]
             wanted_number = history.accepted[last].number if last in history.accepted else None
             if history.stock != {wanted_number}:
                 yield f"the stock is of the loads {history.stock}, the last one was {wanted_number}"
+    yield from _went_back(look for look in history.looks if look.table == STOCK)
 
 
 @check
@@ -273,6 +342,23 @@ def doubled_refreshes(history: History) -> Iterator[str]:
     for table, found in history.targets.items():
         if refreshes and found != (history.records, 1):
             yield f"{table} has {found[0]} rows of {found[1]} generations"
+    targets = [look for look in history.looks if look.table != STOCK]
+    yield from _went_back(targets)
+    # A refresh reads one snapshot of its source, once it has begun; and it is there before its audit.
+    for look in targets:
+        of = [a for a in history.audits if a["table"] == look.table and a["outcome"] == "refreshed"]
+        begun = max((a["started_at"].timestamp() for a in of if a["finished_at"].timestamp() < look.at), default=0.0)
+        least = max((generation for at, generation in history.turns if at < begun), default=0)
+        if look.generation < least:
+            yield f"a target that is older than its last refresh, which read {least} or later: {look}"
+
+
+def _went_back(looks: Iterable[Look]) -> Iterator[str]:
+    newest: dict[str, int] = {}
+    for look in looks:
+        if look.generation < newest.get(look.table, 0):
+            yield f"a table that went back from {newest[look.table]}: {look}"
+        newest[look.table] = look.generation
 
 
 # ---- what readers see
@@ -282,6 +368,8 @@ def doubled_refreshes(history: History) -> Iterator[str]:
 def mixed_graphs(history: History) -> Iterator[str]:
     """A graph is one document, at each instant; in the end the current version's, and there is no other graph."""
     documents = {(v["dataset_id"], v["fence"]): v["content"] for v in history.versions}
+    # The definitions are alike, so are the documents: a first version's, and a later one's.
+    whole = {(0, 0)} | {(1, version["size"]) for version in history.versions}
     by_fence: dict[tuple[str, int], str] = {}
     newest: dict[str, int] = {}
     for seen in [*history.seen, *history.graphs.values()]:
@@ -290,9 +378,13 @@ def mixed_graphs(history: History) -> Iterator[str]:
             yield f"a graph that went back, after fence {newest[seen.graph]}: {seen}"
         newest[seen.graph] = fence
         if not seen.fences:
+            if seen.versions or seen.size:
+                yield f"a document without a fence: {seen}"
             continue
         if len(seen.fences) != 1 or seen.versions > 1:
             yield f"a graph of two documents: {seen}"
+        elif (dataset, fence) not in documents and (seen.versions, seen.size) not in whole:
+            yield f"neither a whole document nor an emptied graph: {seen}"
         elif by_fence.setdefault((seen.graph, fence), seen.content) != seen.content:
             yield f"one fence has written two documents: {seen}"
         elif documents.get((dataset, fence), seen.content) != seen.content:
@@ -334,73 +426,107 @@ def wrong_files(history: History) -> Iterator[str]:
 
 @check
 def wrong_answers(history: History) -> Iterator[str]:
+    """What nobody should get; and what nobody should get but under a fault that explains it."""
     yield from history.unexpected
+    faults = [f for f in history.faults if f.kind.startswith(COSTS_ANSWERS) and f.about in ("", "APIHandler")]
+    for answer in history.answers:
+        if not any(f.began <= answer.ended and answer.began <= f.ended + FELT for f in faults):
+            yield f"no fault explains it: {answer}"
 
 
 # ---- who failed, failed rightly
 
 
 @check
+def spent_attempts(history: History) -> Iterator[str]:
+    """An attempt ends without a result where its worker was hit; what else is away or silent is waited for."""
+    for taken in unexplained(history):
+        yield f"no fault explains the end of an attempt: {taken}"
+
+
+@check
 def failed_by_an_outage(history: History) -> Iterator[str]:
     """A job fails once three attempts were taken from it, never because something was away for less than its budget."""
     for id, failure in history.failures.items():
-        if (failure["pipeline"], failure["code"]) == ("export", "cancelled"):
-            continue  # its publication has ended, or another data service makes its files
-        if failure["pipeline"] == "publication" and _failed_with_its_export(history, id, failure):
+        if failure["code"] == "cancelled":
+            if not _needless(history, id, failure):
+                yield f"a {failure['pipeline']} that nobody has cancelled: {id}"
             continue
-        taken = [claim for claim in _taken(history, id) if _explained(history, *claim)]
+        if _failed_with_its_export(history, id, failure):
+            continue
+        taken = list(_taken(history, id))
         if failure["attempts"] < 3 or len(taken) < 3:
             yield (
                 f"a {failure['pipeline']} failed with {failure['code']} {failure['details']} in attempt"
-                f" {failure['attempts']}, {len(taken)} of them taken by a fault: {id}"
+                f" {failure['attempts']}, {len(taken)} of them taken: {id}"
             )
+
+
+def _needless(history: History, id: str, failure: Row) -> bool:
+    """Cleanup cancels the export of a publication that has ended: another data service has made its files."""
+    if failure["pipeline"] != "export":
+        return False
+    ends = [_at(e) for e in _of(history, failure["subject"]["key"]) if e["kind"] in ("finished", "failed")]
+    return bool(ends) and ends[0] <= _at(_of(history, id)[-1])
 
 
 def _failed_with_its_export(history: History, id: str, failure: Row) -> bool:
     """The export is a job of its own, and is judged by itself."""
+    if failure["pipeline"] != "publication":
+        return False
     exports = [f for f in history.failures.values() if f["pipeline"] == "export" and f["subject"]["key"] == id]
     return any(export["code"] == failure["code"] for export in exports)
 
 
-def lost_claims(history: History) -> list[tuple[str, int, float, float]]:
-    """Claims whose lease ran out: job, claim, from when to when."""
-    jobs = {event["job_id"] for event in history.events if event["kind"] == "worker_lost" or _gave_out(event)}
-    return [(job, *claim[:3]) for job in jobs for claim in _taken(history, job) if claim[3]]
+def lost_claims(history: History) -> list[Taken]:
+    """Claims whose lease ran out."""
+    return [taken for taken in taken_claims(history) if taken.code == LOST]
 
 
-def unexplained(history: History) -> list[tuple[str, int, float, float]]:
-    """Claims whose lease ran out though no fault hit them: a machine so busy that a heartbeat came too late."""
-    return [lost for lost in lost_claims(history) if not _explained(history, lost[1], lost[2], lost[3], True)]
+def unexplained(history: History) -> list[Taken]:
+    """Claims that cost an attempt though nothing hit them; of an ended session that nobody knows, one is explained."""
+    left = [taken for taken in taken_claims(history) if not _explained(history, taken)]
+    for fault in history.faults:
+        if (fault.kind, fault.claim, fault.about) == ("connections ended", None, "Worker"):
+            hit = (n for n, taken in enumerate(left) if taken.code == LOST and _during(fault, taken))
+            if (n := next(hit, None)) is not None:
+                del left[n]
+    return left
 
 
-def _gave_out(event: Row) -> bool:
-    return bool(event["kind"] == "failed" and event["details"].get("code") == "attempts_exhausted")
+def taken_claims(history: History) -> list[Taken]:
+    """Claims that cost an attempt."""
+    return [taken for job in history.by_job for taken in _taken(history, job)]
 
 
-def _taken(history: History, id: str) -> Iterator[tuple[int, float, float, bool]]:
-    """The claims that cost an attempt: claim, from when to when, and whether its worker was lost (or tried again)."""
+def _taken(history: History, id: str) -> Iterator[Taken]:
+    """The claims that cost this job an attempt."""
     claimed: dict[int, float] = {}
     for event in _of(history, id):
+        claim, code = event["claim_id"], event["details"].get("code", LOST)
         if event["kind"] == "claimed":
-            claimed[event["claim_id"]] = _at(event)
-        elif event["kind"] in ("worker_lost", "retried", "failed") and event["claim_id"] in claimed:
-            lost = event["kind"] == "worker_lost" or _gave_out(event)
-            yield event["claim_id"], claimed[event["claim_id"]], _at(event), lost
+            claimed[claim] = _at(event)
+        elif event["kind"] in ("worker_lost", "retried", "failed") and claim in claimed:
+            failure = history.failures.get(id) if event["kind"] == "failed" else None
+            if code == "cancelled" or (failure and _failed_with_its_export(history, id, failure)):
+                continue
+            code = LOST if code == "attempts_exhausted" else code
+            yield Taken(id, claim, claimed[claim], _at(event), code)
 
 
 def _of(history: History, id: str) -> list[Row]:
     return history.by_job.get(id, [])
 
 
-def _explained(history: History, claim: int, began: float, ended: float, lost: bool) -> bool:
-    """Whether a fault may have taken this claim; a worker that lost nothing but an answer tries again."""
-    if claim in history.aimed_at:
-        return True
-    for fault in history.faults:
-        felt = fault.claim is None and fault.began <= ended and fault.ended + AFTERWARDS >= began
-        if felt and (fault.kind in ENDS_CLAIMS or not lost):
-            return True
-    return False
+def _explained(history: History, taken: Taken) -> bool:
+    """Whether a fault has taken this claim's lease; nothing else ends an attempt."""
+    return taken.code == LOST and (
+        taken.claim in history.aimed_at or any(f.kind in ENDS_CLAIMS and _during(f, taken) for f in history.faults)
+    )
+
+
+def _during(fault: Fault, taken: Taken) -> bool:
+    return fault.began <= taken.ended and fault.ended >= taken.began
 
 
 def _at(event: Row) -> float:
@@ -411,8 +537,8 @@ def _at(event: Row) -> float:
 # ---- gathering
 
 
-def triples(http: httpx.Client, oxigraph: str, graph: str) -> tuple[tuple[int, ...], int, str]:
-    """A graph of the triple store: its fences, how many versions one thing has, a hash of everything else."""
+def triples(http: httpx.Client, oxigraph: str, graph: str) -> tuple[tuple[int, ...], int, str, int]:
+    """A graph of the triple store: its fences, how many versions one thing has, hash and number of everything else."""
     answer = http.post(
         f"{oxigraph}/query",
         content=f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ GRAPH <{graph}> {{ ?s ?p ?o }} }}",
@@ -422,14 +548,14 @@ def triples(http: httpx.Client, oxigraph: str, graph: str) -> tuple[tuple[int, .
 
 
 @lru_cache(maxsize=100)
-def content(ntriples: str) -> tuple[tuple[int, ...], int, str]:
+def content(ntriples: str) -> tuple[tuple[int, ...], int, str, int]:
     """The same of a document."""
     ntriples = INTEGERS.sub("#integer>", ntriples)
     found = [tuple(term.n3() for term in triple) for triple in Graph().parse(data=ntriples, format="nt")]
     fences = tuple(sorted(int(o.split('"')[1]) for s, p, o in found if p == f"<{FENCE}>" and "/versions/" not in s))
     rest = sorted(" ".join(triple) for triple in found if triple[1] != f"<{FENCE}>")
     versions = max(Counter(s for s, p, _ in found if p == f"<{VERSION}>").values(), default=0)
-    return fences, versions, hashlib.sha256("\n".join(rest).encode()).hexdigest()
+    return fences, versions, hashlib.sha256("\n".join(rest).encode()).hexdigest(), len(rest)
 
 
 def generations(body: bytes) -> set[str] | None:
