@@ -20,14 +20,12 @@ from tests import toy
 from tests.proof import world as worlds
 from tests.proof.conftest import LONG
 from tests.proof.watch import PRIVATE, require
-from tests.proof.world import REMOVERS, Died, World, disturb
+from tests.proof.world import MODES, REMOVERS, Died, World, disturb
 from tests.toy import Letter, Parcel
 from tests.writing import CONFLICTS, writes, writing_statements
 
 ENDS = (Died, DatabaseAway, Refusal, *map(psycopg.errors.lookup, CONFLICTS))
 """With what an invocation may end."""
-
-MODES = ("killed before", "killed after", "request lost", "reply lost")
 
 
 class Life:

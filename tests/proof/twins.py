@@ -164,7 +164,10 @@ TWINS = {
         "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(ALIVE, "")]}
     ),
     "finish without fence": Twin(
-        "3", "stateful", "finished_keeps_its_fence", {"finish_job": [("and claim_id = %(claim_id)s", "")]}
+        "3",
+        "stateful",
+        "a stale owner that does complete hears nothing of it",
+        {"finish_job": [("and claim_id = %(claim_id)s", "")]},
     ),
     "checkpoint without fence": Twin(
         "3", "stateful", "a stale owner that does save hears nothing of it", {"save_checkpoint": [(FENCE, "")]}
@@ -201,6 +204,9 @@ TWINS = {
     ),
     "a lost reply taken for a lost lease": Twin(
         "5", "a_publication", "a lost message was taken for a lost lease", python=a_lost_reply_is_a_lost_lease
+    ),
+    "an owner that doesn't read back": Twin(
+        "5", "stateful", "an owner was told that its lease is lost:", python=a_lost_reply_is_a_lost_lease
     ),
     "a database that is away taken for a failure": Twin(
         "5", "a_publication", "a story ended otherwise:", python=a_database_that_is_away_fails_the_job

@@ -20,6 +20,9 @@ from tests.writing import CONFLICTS, REFUSED
 CAP = 3
 REMOVERS = {"s3_object": "tests.proof.world:remove"}
 
+MODES = ("killed before", "killed after", "request lost", "reply lost")
+"""The ways in which a call can go wrong."""
+
 Point = Callable[[str, Callable[[], Any]], Any]
 """(name of the call, what it does) -> its reply; what a test makes of it: a death, a lost reply, a yield."""
 
