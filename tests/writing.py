@@ -25,6 +25,9 @@ PACKAGES = (
 )
 """Whose statements write, beside the engine's."""
 
+REFUSED = "do $$ begin raise sqlstate '{}' using message = 'a conflict'; end $$"
+"""The server itself refuses: the transaction that is open there is over, and whatever else it is asked says 25P02."""
+
 IDLE = psycopg.pq.TransactionStatus.IDLE
 
 UNLOGGED = "select oid::regclass::text from pg_class where relpersistence = 'u' and relkind = 'r'"
@@ -77,7 +80,7 @@ class Fault:
 
     def strike(self, connection: Any, act: Callable[[], Any]) -> None:
         if self.mode in CONFLICTS:
-            raise psycopg.errors.lookup(self.mode)("a conflict")
+            connection.execute(REFUSED.format(self.mode))
         if self.mode == "after":
             act()
         if self.mode == "crash":

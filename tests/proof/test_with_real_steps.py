@@ -36,9 +36,8 @@ from tests.integration.pipelines.conftest import (
 )
 from tests.proof import watch
 from tests.proof.conftest import LONG
-from tests.proof.test_crash_points import MODES
 from tests.proof.watch import Watch, require
-from tests.proof.world import Died, Queues
+from tests.proof.world import MODES, Died, Queues
 
 GRAPH = "http://localhost:4000/datasets/trees"
 FORMATS = ["csv", "json"]

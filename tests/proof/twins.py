@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from chalicelib.datasets import registry
-from chalicelib.engine import LedgerRow, Refusal, keeping, worker
+from chalicelib.db import DatabaseAway
+from chalicelib.engine import LedgerRow, Outcome, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
 from chalicelib.pipelines import entries
@@ -104,6 +105,19 @@ def a_lost_reply_is_a_lost_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leased, "_arrived", lambda self, kind, state=None: None)
 
 
+def a_database_that_is_away_fails_the_job(patch: pytest.MonkeyPatch) -> None:
+    step = worker._step
+
+    def failing(leased: Leased[Any], *around: Any) -> Any:
+        try:
+            return step(leased, *around)
+        except DatabaseAway:
+            leased.fail("internal_error", {})
+            return Outcome.FAILED
+
+    patch.setattr(worker, "_step", failing)
+
+
 def a_lost_ask_is_not_repeated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Surroundings, "insist", lambda self, attempt, arrived=lambda: None: attempt())
 
@@ -151,7 +165,10 @@ TWINS = {
         "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(ALIVE, "")]}
     ),
     "finish without fence": Twin(
-        "3", "stateful", "finished_keeps_its_fence", {"finish_job": [("and claim_id = %(claim_id)s", "")]}
+        "3",
+        "stateful",
+        "a stale owner that does complete hears nothing of it",
+        {"finish_job": [("and claim_id = %(claim_id)s", "")]},
     ),
     "checkpoint without fence": Twin(
         "3", "stateful", "a stale owner that does save hears nothing of it", {"save_checkpoint": [(FENCE, "")]}
@@ -189,8 +206,14 @@ TWINS = {
     "a lost reply taken for a lost lease": Twin(
         "5", "a_publication", "a lost message was taken for a lost lease", python=a_lost_reply_is_a_lost_lease
     ),
+    "an owner that doesn't read back": Twin(
+        "5", "stateful", "an owner was told that its lease is lost:", python=a_lost_reply_is_a_lost_lease
+    ),
+    "a database that is away taken for a failure": Twin(
+        "5", "a_publication", "a story ended otherwise:", python=a_database_that_is_away_fails_the_job
+    ),
     "a lost ask that is not repeated": Twin(
-        "5", "a_publication", "a claim whose reply was lost has cost an attempt", python=a_lost_ask_is_not_repeated
+        "5", "a_publication", "a lost message has cost an attempt:", python=a_lost_ask_is_not_repeated
     ),
     "an attempt counted at its end": Twin(
         "6",

@@ -1,7 +1,7 @@
 """What the proofs act in: engines on faulty connections, queues that lose and double, workers that die."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,10 +15,13 @@ from chalicelib.engine.lease import sql
 from tests import toy
 from tests.conftest import Clock
 from tests.proof.watch import Watch, require
-from tests.writing import CONFLICTS
+from tests.writing import CONFLICTS, REFUSED
 
 CAP = 3
 REMOVERS = {"s3_object": "tests.proof.world:remove"}
+
+MODES = ("killed before", "killed after", "request lost", "reply lost")
+"""The ways in which a call can go wrong."""
 
 Point = Callable[[str, Callable[[], Any]], Any]
 """(name of the call, what it does) -> its reply; what a test makes of it: a death, a lost reply, a yield."""
@@ -52,7 +55,7 @@ class Faulty(Database):
         self.point = point
 
     def run(self, sql: str, /, **params: object) -> list[Row]:
-        return self.point(name_of(sql), lambda: super(Faulty, self).run(sql, **params))
+        return self.point(name_of(sql), Asking(self._open, lambda: super(Faulty, self).run(sql, **params)))
 
     def one(self, sql: str, /, **params: object) -> Row | None:
         rows = self.run(sql, **params)
@@ -78,17 +81,39 @@ class FaultyTransaction(Transaction):
         self.point = point
 
     def run(self, sql: str, /, **params: object) -> list[Row]:
-        return self.point(name_of(sql), lambda: super(FaultyTransaction, self).run(sql, **params))
+        return self.point(
+            name_of(sql),
+            Asking(lambda: self.connection, lambda: super(FaultyTransaction, self).run(sql, **params)),
+        )
+
+
+@dataclass
+class Asking:
+    """Runs a statement; where the server refuses it, the transaction it stands in is over there, too."""
+
+    connection: Callable[[], Any]
+    run: Callable[[], list[Row]]
+
+    def __call__(self) -> list[Row]:
+        return self.run()
+
+    def refuse(self, state: str) -> None:
+        self.connection().execute(REFUSED.format(state))
 
 
 @dataclass
 class Committing:
-    """Ends a transaction; where it dies before, the server rolls back."""
+    """Ends a transaction; where it dies before, or the server refuses, all is rolled back."""
 
     block: Any
 
     def __call__(self) -> None:
         self.block.__exit__(None, None, None)
+
+    def refuse(self, state: str) -> None:
+        conflict = psycopg.errors.lookup(state)("a conflict")
+        self.give_up(conflict)
+        raise conflict
 
     def give_up(self, error: BaseException) -> None:
         self.block.__exit__(type(error), error, None)
@@ -204,7 +229,8 @@ class World:
             if self.watch.last.schedules:
                 self.engine.catch_up()
             for queue in {job["queue"] for job in self.watch.last.unfinished().values()}:
-                self.worker.work_on(queue, [], lambda: 300)
+                with suppress(toy.Crash):
+                    self.worker.work_on(queue, [], lambda: 300)
             self.engine.clean_up(removers=REMOVERS)
             now = self.watch.look()
             unfinished = now.unfinished().values()
@@ -224,10 +250,7 @@ class World:
 def disturb(mode: str, act: Callable[[], Any]) -> Any:
     """One call that goes wrong: killed before or after, its request or reply lost on the way, or a conflict."""
     if mode in CONFLICTS:
-        conflict = psycopg.errors.lookup(mode)("a conflict")
-        if isinstance(act, Committing):
-            act.give_up(conflict)
-        raise conflict
+        act.refuse(mode)
     if mode in ("killed before", "request lost"):
         error: BaseException = Died() if mode == "killed before" else DatabaseAway("the request was lost")
         if isinstance(act, Committing):
