@@ -136,15 +136,19 @@ def _hung_up(connection: "psycopg.Connection[Row]") -> bool:
     return False
 
 
+SLEPT = (psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.TransactionTimeout)
+"""What the server says to whom it has hung up on for staying in a transaction."""
+
+
 @contextmanager
 def _away() -> Iterator[None]:
     try:
         yield
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        # Class 08, 53 and 57P0x, or no SQLSTATE at all: the connection. Time-outs (57014), deadlocks and
-        # serialisation failures are OperationalErrors too, but the server answered.
+    except (psycopg.OperationalError, psycopg.InterfaceError, *SLEPT) as error:
+        # Class 08, 53 and 57P0x, who slept in a transaction, or no SQLSTATE at all: the connection. Time-outs (57014),
+        # deadlocks and serialisation failures are OperationalErrors too, but the server answered.
         state = error.sqlstate or ""
-        if not state or state.startswith(("08", "53", "57P")):
+        if not state or state.startswith(("08", "53", "57P", "25P03", "25P04")):
             raise DatabaseAway(f"Leaseway's own database doesn't answer ({state or type(error).__name__}).") from error
         raise
 

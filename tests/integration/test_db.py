@@ -1,5 +1,7 @@
 """The connection of a function process, which sleeps between requests."""
 
+import select
+
 import psycopg
 import pytest
 
@@ -48,4 +50,18 @@ def test_a_connection_that_is_left_in_a_statement_is_opened_anew(database: Datab
     assert connection
     connection.pgconn.send_query(b"select 1")
 
+    assert database.run("select 2 as two") == [{"two": 2}]
+
+
+def test_who_slept_in_a_transaction_until_the_server_ended_it_hears_that_it_is_away(database: Database) -> None:
+    def asleep() -> None:
+        with database.transaction() as tx:
+            tx.run("set local idle_in_transaction_session_timeout = '20ms'")
+            connection = database._connection
+            assert connection
+            select.select([connection.pgconn.socket], [], [], 10)  # its last words have arrived
+            tx.run("select 1")
+
+    with pytest.raises(DatabaseAway):
+        asleep()
     assert database.run("select 2 as two") == [{"two": 2}]
