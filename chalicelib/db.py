@@ -72,7 +72,7 @@ class Transaction:
 
 
 class Database:
-    """One lazily opened connection, opened anew when it broke.
+    """One lazily opened connection, opened anew when it broke; for one thread.
 
     A statement whose reply was lost is not repeated here: only the caller knows whether it may be (invariant 5).
     """

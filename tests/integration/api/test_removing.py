@@ -337,14 +337,16 @@ def test_a_source_that_is_registered_while_it_is_removed_begins_anew(database, o
     assert [source["revision"] for source in registry.sources(database)] == [1]
 
 
-def test_a_revision_that_came_while_its_source_was_being_removed_is_held_by_nobody(database, other, flights):
+def test_a_revision_that_came_while_its_source_was_being_removed_is_held_by_nobody(database, other, dsn, flights):
     registered = Event()
 
     def register(relation):
-        with other.transaction() as tx:
+        own = Database(dsn)  # a connection is one thread's
+        with own.transaction() as tx:
             registry.register_source(tx, "flights", "office", relation, None)
             registered.set()
             assert any(tx.run("select 1 from pg_locks where not granted") for _ in range(10_000))
+        own.close()
 
     def registered_again():
         with other.transaction() as tx:
