@@ -148,7 +148,7 @@ def _away() -> Iterator[None]:
         # Class 08, 53 and 57P0x, who slept in a transaction, or no SQLSTATE at all: the connection. Time-outs (57014),
         # deadlocks and serialisation failures are OperationalErrors too, but the server answered.
         state = error.sqlstate or ""
-        if not state or state.startswith(("08", "53", "57P", "25P03", "25P04")):
+        if not state or state.startswith(("08", "53", "57P")) or isinstance(error, SLEPT):
             raise DatabaseAway(f"Leaseway's own database doesn't answer ({state or type(error).__name__}).") from error
         raise
 

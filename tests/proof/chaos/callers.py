@@ -235,13 +235,18 @@ class Callers:
         return ()
 
     def _whole(self, database: psycopg.Connection[Any], table: str, rows: int) -> None:
+        count, generations = self.at_table(database, table)
+        if (count, generations) not in ((0, 0), (rows, 1)):
+            self.unexpected.append(f"{table} had {count} rows of {generations} generations at once")
+
+    def at_table(self, database: psycopg.Connection[Any], table: str) -> tuple[int, int]:
+        """See a table as readers do: how many rows, of how many generations."""
         at = time.time()
         [(count, generations, generation)] = database.execute(
             f"select count(*), count(distinct generation), coalesce(min(generation), 0) from {table}"
         ).fetchall()
         self.looks.append(Look(table, at, generation))
-        if (count, generations) not in ((0, 0), (rows, 1)):
-            self.unexpected.append(f"{table} had {count} rows of {generations} generations at once")
+        return count, generations
 
     @contextmanager
     def _database(self) -> Iterator[psycopg.Connection[Any]]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-import time
 from typing import Any
 
 import psycopg
@@ -13,7 +12,7 @@ from localstack.stack import BUCKET
 
 from .callers import ROWS, Callers
 from .faults import Journal
-from .history import History, Look, Seen, content, generations, triples
+from .history import History, Seen, content, generations, triples
 from .stage import CONTRACTS, RECORDS, Stage
 
 SAMPLE = 2_000
@@ -53,12 +52,7 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
         _datasets(history, database, stage.counts)
     with psycopg.connect(stage.outside, autocommit=True) as outside:
         for table in CONTRACTS.values():
-            at = time.time()
-            [(rows, of, last)] = outside.execute(
-                f"select count(*), count(distinct generation), coalesce(min(generation), 0) from {table}"
-            ).fetchall()
-            history.targets[table] = (rows, of)
-            history.looks.append(Look(table, at, last))
+            history.targets[table] = callers.at_table(outside, table)
         rows = outside.execute(
             "select relname from pg_class where relnamespace = 'leaseway'::regnamespace and relkind = 'r'"
         ).fetchall()
