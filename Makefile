@@ -55,6 +55,7 @@ chaos: env ## the whole stack with everything failing, told; then five broken pr
 
 prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand; ONLY=stateful|interleavings|…: one part
 	@PROVE=long $(PYTEST) $(PARALLEL) -m "long or not long" tests/proof$(if $(ONLY),/test_$(ONLY).py)
+	@[ -n "$(ONLY)" ] || $(PYTEST) $(PARALLEL) tests/integration
 	@[ -n "$(ONLY)" ] || .venv/bin/python -m tests.proof.mutate
 
 bench: env ## the figures of docs/benchmarks.md; ONLY=exports|engine|cold|scale: one part of them
