@@ -75,7 +75,7 @@ NEXT_CLAIM = "create or replace function engine.next_claim() returns bigint lang
 
 
 def cursor_moved_before_the_job(patch: pytest.MonkeyPatch) -> None:
-    def catch_up(around: Surroundings, start: keeping.Starter, parts: Any, counts: Any) -> None:
+    def catch_up(around: Surroundings, start: keeping.Starter, counts: Any) -> None:
         passed: list[str] = []
         while True:
             with around.db.transaction() as tx:

@@ -7,7 +7,7 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from chalicelib.db import Database, Transaction
+from chalicelib.db import Database, DatabaseAway, Transaction
 from chalicelib.engine import ClockDisagrees, Engine, Outage, Pipeline, Step, Wait
 from chalicelib.engine.lease import sql
 from tests import toy
@@ -219,9 +219,25 @@ def test_a_schema_that_is_not_this_codes_fails_no_job(engine, clock, admin_datab
     assert engine.recover()["worker_lost"] == 1
 
 
-@pytest.mark.parametrize("sqlstate", ["25006", "3F000", "0A000", "54000", "XX000"])
+def test_a_database_that_takes_no_writes_is_away_and_costs_nobody_an_attempt(engine, clock, break_events):
+    """Around a failover the next connection may lead to a standby, or to one that isn't promoted yet."""
+    job = engine.accept("delivery", Parcel(name="bad")).job.id
+    break_events("advanced", "retried", "failed", sqlstate="25006")
+    with pytest.raises(DatabaseAway):
+        work(engine, job)
+    assert [engine.job(job).status, engine.job(job).attempts] == ["running", 1]
+    clock.advance("31 min")
+    break_events("worker_lost", sqlstate="25006")
+    with pytest.raises(DatabaseAway):
+        engine.recover()
+    break_events()
+    assert engine.recover()["worker_lost"] == 1
+    clock.advance("1 min")
+    assert work(engine, job) == "finished"
+
+
+@pytest.mark.parametrize("sqlstate", ["3F000", "0A000", "54000", "XX000"])
 def test_what_is_not_the_rows_fault_fails_no_job(engine, clock, break_events, sqlstate):
-    """25006: around a failover the database is read-only for a while."""
     job = engine.accept("delivery", Parcel(name="bad")).job.id
     clock.advance("31 min")
     break_events("wake_up_lost", sqlstate=sqlstate)
