@@ -54,14 +54,11 @@ def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
 
 
 def recover(around: Surroundings, counts: Counts) -> None:
-    """Handle every job whose act-by has passed, then end the pauses that are over, which may take long, or fail."""
-    first, second = time_left(around, share=0.5), time_left(around, share=0.7)
+    """Handle every job whose act-by has passed, and end the pauses that are over, which may take long, or fail."""
+    first, more = time_left(around, share=0.5), time_left(around, share=0.7)
     passed: list[UUID] = []
-    while first() and (overdue := around.db.run(sql.list_overdue_jobs, passed=passed)):
-        for row in itertools.takewhile(lambda _: first(), overdue):
-            passed.append(row["id"])
-            counts.add(_recover_one(around, row["id"]))
-    for pause in itertools.takewhile(lambda _: second(), around.db.run(sql.list_pauses)):
+    _recover_overdue(around, first, passed, counts)
+    for pause in itertools.takewhile(lambda _: more(), around.db.run(sql.list_pauses)):
         try:
             with around.db.transaction() as tx:
                 tx.run("set local lock_timeout = '2s'")  # a job that somebody has locked keeps all others waiting
@@ -71,6 +68,15 @@ def recover(around: Surroundings, counts: Counts) -> None:
         except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
             telemetry.failure("pause_not_ended", error, pipeline=pause["pipeline"], sqlstate=error.sqlstate)
             counts.add("pauses_not_ended")
+    if "pauses_ended" in counts.by:  # whom they have held may be overdue now
+        _recover_overdue(around, more, passed, counts)
+
+
+def _recover_overdue(around: Surroundings, more: Callable[[], bool], passed: list[UUID], counts: Counts) -> None:
+    while more() and (overdue := around.db.run(sql.list_overdue_jobs, passed=passed)):
+        for row in itertools.takewhile(lambda _: more(), overdue):
+            passed.append(row["id"])
+            counts.add(_recover_one(around, row["id"]))
 
 
 def _recover_one(around: Surroundings, job: UUID) -> str:
