@@ -158,3 +158,25 @@ def test_T17_a_tick_of_another_function_that_comes_again_has_the_effect_of_one(o
     events = office.db.run("select kind from engine.job_event where id > %(id)s", **before)
     assert dict(Counter(row["kind"] for row in events)) == ONE[name]
     assert len(set(queues.sent)) == len(queues.sent)
+
+
+def test_T17_a_graph_that_another_cleanup_has_mended_meanwhile_is_not_told_as_unmended(
+    office, lakes, oxigraph_url, monkeypatch
+):
+    """One takes its fence; before it has the dataset's lock another one has seen the graph, and written under a newer."""
+    late = f"GRAPH <{LAKES}> {{ <{LAKES}> <urn:leaseway:fence> 1 }}"
+    office.store._send(f"{oxigraph_url}/update", "application/sparql-update", f"INSERT DATA {{ {late} }}")
+    fence, others = Engine.fence, []
+
+    def overtaken(engine, tx):
+        mine = fence(engine, tx)
+        if not others:
+            others.append(mine)
+            removal.mend_mixed_graphs()
+        return mine
+
+    monkeypatch.setattr(Engine, "fence", overtaken)
+    counts = removal.mend_mixed_graphs()
+
+    assert office.store.mixed() == []
+    assert counts["unmended_graphs"] == 0
