@@ -311,3 +311,21 @@ def test_retention_prunes_the_same_before_and_after(installation, which, deploye
     with release(which):
         counts = engine.clean_up(removers={})
     assert counts == {"pruned_events": 5, "pruned_jobs": 1}
+
+
+def test_the_answer_that_a_key_keeps_is_of_its_own_job(installation):
+    """Today's release kept a first job's failure; the one before had the request done anew, and purged that."""
+    world, migrating = installation
+    engine, key = world.engine, Idempotency(principal=b"p", route="POST /tours", key=b"1", body=b"b")
+    migrating()
+
+    def ask():
+        return engine.once(key, lambda tx: engine.accept("tour", Parcel(name="asked"), tx=tx).job).id
+
+    jobs = []
+    for which in ("new", "old"):
+        with release(which):
+            jobs.append(ask())
+            engine.cancel(jobs[-1])
+            engine.purge(jobs[-1])
+    assert ask() not in jobs
