@@ -259,7 +259,8 @@ class Watch:
 
     def _ledger(self, now: Snapshot) -> None:
         for id, row in now.ledger.items():
-            fate = self.seen[row["job_id"]]
+            # What is left to cleanup, and what was noted for a load that isn't accepted yet, is no job's.
+            fate = self.seen.get(row["job_id"], Fate("", ended="failed"))
             allowed = {None: ("pending", "kept"), "finished": ("kept", "garbage"), "failed": ("garbage",)}[fate.ended]
             require(row["status"] in allowed, "the ledger isn't as its job's end is:", fate.ended, row)
             if removals := self.removed.get(id):
