@@ -163,7 +163,7 @@ def test_T17_a_tick_of_another_function_that_comes_again_has_the_effect_of_one(o
 def test_T17_a_graph_that_another_cleanup_has_mended_meanwhile_is_not_told_as_unmended(
     office, lakes, oxigraph_url, monkeypatch
 ):
-    """One takes its fence; before it has the dataset's lock another one has seen the graph, and written under a newer."""
+    """One takes its fence; before it has the lock another one has seen the graph, and written under a newer."""
     late = f"GRAPH <{LAKES}> {{ <{LAKES}> <urn:leaseway:fence> 1 }}"
     office.store._send(f"{oxigraph_url}/update", "application/sparql-update", f"INSERT DATA {{ {late} }}")
     fence, others = Engine.fence, []
