@@ -371,7 +371,7 @@ def only_known_errors(replies: Iterable[Any]) -> None:
     """Each is told that it is done, or that it has lost."""
     for reply in replies:
         known = not isinstance(reply, BaseException) or isinstance(reply, LeaseLost | Cancelled | SubjectBusy)
-        require(known, "an answer nobody expects:", repr(reply))
+        require(known, "an error that nobody is to hear:", repr(reply))
         if isinstance(reply, dict):
             require(not GAVE_UP & reply.keys(), "a scheduled function has heard an error:", reply)
 

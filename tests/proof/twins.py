@@ -15,6 +15,7 @@ from chalicelib.db import DatabaseAway
 from chalicelib.engine import LedgerRow, Outcome, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
+from chalicelib.engine.model import Counts
 from chalicelib.pipelines import entries
 from chalicelib.pipelines.publication import steps as publication_steps
 from tests.proof.mutate import FUNCTION, left_by_the_migrations
@@ -145,6 +146,11 @@ def a_catalogue_without_the_dataset_s_lock(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(registry.SQL._texts, "lock_dataset", text.replace("for no key update", ""))
 
 
+def a_start_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
+    start_one = keeping._start_one
+    patch.setattr(keeping, "_start_one", lambda *around: start_one(*around[:-1], Counts()))
+
+
 def cleanup_that_takes_what_is_kept(patch: pytest.MonkeyPatch) -> None:
     clean_up = keeping.clean_up
 
@@ -180,7 +186,7 @@ TWINS = {
         {"fail_job": [("and claim_id = %(claim_id)s", "")]},
     ),
     "ledger without FOR KEY SHARE": Twin(
-        "3", "ledger / recover", "a stale owner has written", {"note_in_ledger": [("for key share", "")]}
+        "3", "ledger / recover", "a stale owner has written:", {"note_in_ledger": [("for key share", "")]}
     ),
     "a finish that doesn't hold its job": Twin(
         "3", "hold / recover", "it was taken away while it was held:", {"hold_job": [("for key share", "")]}
@@ -280,7 +286,7 @@ TWINS = {
     "a recovery that trusts its list": Twin(
         "11",
         "claim / recover, a lost wake-up",
-        "a claim that was given doesn't stand",
+        "a claim that was given doesn't stand:",
         {"recover_job": [("       and locked_until <= engine.clock()\n", "")]},
     ),
     "a newer wake-up goes with the older": Twin(
@@ -414,7 +420,7 @@ TWINS = {
     "a claim that nobody hears of": Twin(
         "5",
         "claim / claim",
-        "a claim that no event tells of:",
+        "owned by another, or nobody, than the events tell:",
         {"claim_job": [("from job where fresh", "from job where not fresh")]},
     ),
     "an advance told under an older fence": Twin(
@@ -578,5 +584,94 @@ TWINS = {
         "a_schedule_and_a_pause",
         "a slot that comes again:",
         {"move_schedule": [("next_due_at  = %(next_due_at)s", "next_due_at  = next_due_at")]},
+    ),
+    # What each of the orders of two acts is judged by.
+    "an ask that doesn't see its first": Twin(
+        "5",
+        "claim any / the same ask again",
+        "an error that nobody is to hear:",
+        {"claim_next_job": [("where lease_owner = %(ask)s", "where false")]},
+    ),
+    "recovery that trusts the number of attempts": Twin(
+        "6",
+        "ledger / recover",
+        "a scheduled function has heard an error:",
+        {"recover_job": [("when claim_id is not null and attempts >= 3       then 'attempts_exhausted'", "")]},
+    ),
+    "a claim given to whoever asks": Twin(
+        "5",
+        "claim / claim",
+        "one job, and so many claims:",
+        {"claim_job": [("lease_owner = %(ask)s and ", "")]},
+    ),
+    "a claim that passes over what is due": Twin(
+        "7",
+        "claim any / claim any",
+        "due, and nobody got it:",
+        {"claim_next_job": [("and not held_back", "and held_back")]},
+    ),
+    "an ask again that gets nothing": Twin(
+        "5",
+        "claim any / the same ask again",
+        "the same ask, and another claim:",
+        {"claim_next_job": [("from asked where locked_until > (select now from clock)", "from asked where false")]},
+    ),
+    "progress that is lost": Twin(
+        "3",
+        "heartbeat / recover",
+        "an answer that isn't true:",
+        {"extend_lease": [("coalesce(%(records)s, records)", "records")]},
+    ),
+    "a lost lease told as a cancellation": Twin(
+        "3",
+        "finish / recover",
+        "an answer that isn't for this:",
+        {
+            "await_writers": [
+                ("claim_id = %(claim_id)s and locked_until > engine.clock()", "true"),
+                ("cancel_requested_at is not null", "true"),
+            ]
+        },
+    ),
+    "a pause that two may end": Twin(
+        "7",
+        "resume / recover, a pause that is over",
+        "a pause was ended twice, or not:",
+        {
+            "end_pause": [
+                ("(%(early)s or until <= engine.clock())\n       for update", "(%(early)s or until <= engine.clock())"),
+                ("select pipeline from gone", "select pipeline from ended"),
+            ]
+        },
+    ),
+    "a pause that counts what another has counted": Twin(
+        "7",
+        "resume / resume of all",
+        "pauses of so many minutes added something else:",
+        {"end_pause": [("job.pauses_counted_until, ", "")]},
+    ),
+    "an ask again that changes nothing": Twin(
+        "coalescing",
+        "accept / finish",
+        "accepted, but nobody will do it:",
+        {"mark_follow_up": [("else %(subject)s ||", "else follow_up ||")]},
+    ),
+    "a follow-up that forgets the one before": Twin(
+        "coalescing",
+        "accept / accept, while one is at work",
+        "a follow-up without what one of those said that it stands for:",
+        {"mark_follow_up": [("where follow_up -> field = 'true'", "where false")]},
+    ),
+    "a start that nobody counts": Twin(
+        "11",
+        "catch-up / catch-up",
+        "so many were started as they say, and so many there are:",
+        python=a_start_that_nobody_counts,
+    ),
+    "wake-ups that two may take": Twin(
+        "outbox",
+        "relay / relay",
+        "a wake-up was sent twice, or not:",
+        {"take_owed": [("for update\n      skip locked", "")]},
     ),
 }
