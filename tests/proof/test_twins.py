@@ -48,7 +48,10 @@ def test_a_broken_twin_is_caught(world, figures, name, request, record_property)
     figures["twins caught"] = 1
 
 
-CHECKS = [f"{name}.py" for name in ("watch", "world", "interleaving", "test_interleavings")]
+CHECKS = [
+    f"{name}.py"
+    for name in ("watch", "world", "interleaving", "test_interleavings", "test_stateful", "test_crash_points")
+]
 
 
 def calls(tree: ast.AST, name: str) -> list[ast.Call]:

@@ -12,7 +12,7 @@ import pytest
 
 from chalicelib.datasets import registry
 from chalicelib.db import DatabaseAway
-from chalicelib.engine import LedgerRow, Outcome, Refusal, keeping, worker
+from chalicelib.engine import LeaseLost, LedgerRow, Outcome, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
 from chalicelib.engine.model import Counts
@@ -149,6 +149,33 @@ def a_catalogue_without_the_dataset_s_lock(patch: pytest.MonkeyPatch) -> None:
 def a_start_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
     start_one = keeping._start_one
     patch.setattr(keeping, "_start_one", lambda *around: start_one(*around[:-1], Counts()))
+
+
+def nothing_due_is_a_database_that_is_away(patch: pytest.MonkeyPatch) -> None:
+    claim_next = worker._claim_next
+
+    def away(*asked: Any) -> Any:
+        if row := claim_next(*asked):
+            return row
+        raise DatabaseAway
+
+    patch.setattr(worker, "_claim_next", away)
+
+
+def a_completion_that_is_put_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leased, "complete", lambda leased, keep, result: None)
+
+
+def a_lost_lease_is_a_failed_attempt(patch: pytest.MonkeyPatch) -> None:
+    step = worker._step
+
+    def failing(*around: Any) -> Any:
+        try:
+            return step(*around)
+        except LeaseLost:
+            return Outcome.RETRYING
+
+    patch.setattr(worker, "_step", failing)
 
 
 def cleanup_that_takes_what_is_kept(patch: pytest.MonkeyPatch) -> None:
@@ -585,6 +612,12 @@ TWINS = {
         "a slot that comes again:",
         {"move_schedule": [("next_due_at  = %(next_due_at)s", "next_due_at  = next_due_at")]},
     ),
+    "recovery that erases the payload": Twin(
+        "8",
+        "a_lost_worker",
+        "a payload is gone before its job's end:",
+        {"recover_job": [("set state        = 'REQUESTED'", "set request = null, state = 'REQUESTED'")]},
+    ),
     # What each of the orders of two acts is judged by.
     "an ask that doesn't see its first": Twin(
         "5",
@@ -673,5 +706,142 @@ TWINS = {
         "relay / relay",
         "a wake-up was sent twice, or not:",
         {"take_owed": [("for update\n      skip locked", "")]},
+    ),
+    # What the model knows of the answers it gets.
+    "nothing due taken for a database that is away": Twin(
+        "5",
+        "stateful",
+        "the database was away, but nothing had broken",
+        python=nothing_due_is_a_database_that_is_away,
+    ),
+    "a lost write that is not repeated": Twin(
+        "5", "stateful", "a write was given up, but no process had died:", python=a_lost_ask_is_not_repeated
+    ),
+    "an ask again that gets an id of its own": Twin(
+        "2",
+        "stateful",
+        "an answer names a job nobody has seen:",
+        {"mark_follow_up": [("select * from job", "select *, uuidv7() as id from job")]},
+    ),
+    "a claim told with another fence": Twin(
+        "3",
+        "stateful",
+        "a claim that the row doesn't know:",
+        {"claim_next_job": [("select *, extract", "select *, claim_id + 1 as claim_id, extract")]},
+    ),
+    "a lease of twice the time": Twin(
+        "7",
+        "stateful",
+        "a lease longer than asked for:",
+        {"claim_next_job": [("least(now + %(lease)s", "least(now + 2 * %(lease)s")]},
+    ),
+    "a lease that began when its job was due": Twin(
+        "7",
+        "stateful",
+        "a lease that is over:",
+        {"claim_job": [("least(now + %(lease)s", "least(job.run_at + %(lease)s")]},
+    ),
+    "the same ask that gets nothing": Twin(
+        "5",
+        "stateful",
+        "the same ask got no claim, or another (invariant 5):",
+        {"claim_next_job": [("from asked where locked_until > (select now from clock)", "from asked where false")]},
+    ),
+    "a checkpoint that looks at its fence afterwards": Twin(
+        "3",
+        "stateful",
+        "a stale write changed a row (invariant 3):",
+        {
+            "save_checkpoint": [
+                ("update engine.job", "with saved as (update engine.job"),
+                (FENCE, ""),
+                (
+                    "returning attempts",
+                    "returning attempts, claim_id)\nselect * from saved where claim_id = %(claim_id)s",
+                ),
+            ]
+        },
+    ),
+    "a cancellation told to whoever comes late": Twin(
+        "3",
+        "stateful",
+        "a stale owner hears of a cancellation:",
+        {"await_writers": [("claim_id = %(claim_id)s and locked_until > engine.clock()", "true")]},
+    ),
+    "a cancellation that nobody asked for": Twin(
+        "cancel",
+        "stateful",
+        "an owner hears of a cancellation that nobody asked for:",
+        {"extend_lease": [("cancel_requested_at is not null", "true")]},
+    ),
+    "a heartbeat of twice the time": Twin(
+        "7",
+        "stateful",
+        "a lease extended by more than asked for:",
+        {"extend_lease": [("%(lease)s", "2 * %(lease)s")]},
+    ),
+    "a note of another's number": Twin(
+        "ledger",
+        "stateful",
+        "a note is not in the ledger:",
+        {"note_in_ledger": [("returning id", "returning id + 1000 as id")]},
+    ),
+    "a completion that is put off": Twin(
+        "the promise",
+        "stateful",
+        "an owner was told that it has finished, but hasn't:",
+        python=a_completion_that_is_put_off,
+    ),
+    "a finish that keeps nothing of its step": Twin(
+        "ledger",
+        "stateful",
+        "the ledger keeps what no step named, or the reverse:",
+        {"finish_job": [("engine.ended(past, %(keep)s", "engine.ended(past, '{}'")]},
+    ),
+    "what a step keeps in the next one's name": Twin(
+        "ledger",
+        "stateful",
+        "kept by another step than said:",
+        {"advance_job": [("then job.left_state end", "then job.state end")]},
+    ),
+    "a lost lease taken for a failed attempt": Twin(
+        "3", "stateful", "work ends otherwise:", python=a_lost_lease_is_a_failed_attempt
+    ),
+    "a cancellation told before its time": Twin(
+        "cancel",
+        "stateful",
+        "a job that was cancelled is still there:",
+        {"cancel_job": [("select 'requested', null from marked", "select 'cancelled', null from marked")]},
+    ),
+    "a requeue of something else": Twin(
+        "the promise",
+        "stateful",
+        "requeued as something else:",
+        {"lock_failure": [("select *", "select *, subject || '{\"revision\": 99}' as subject")]},
+    ),
+    "a requeue that its failure doesn't know of": Twin(
+        "the promise",
+        "stateful",
+        "a failure doesn't name who took its place:",
+        {"mark_requeued": [("where", "where false and")]},
+    ),
+    "a discard that takes only what was pending": Twin(
+        "ledger",
+        "stateful",
+        "discarded, but kept:",
+        {"discard_job": [("status <> 'garbage'", "status = 'pending'")]},
+    ),
+    "a restore that trusts its own fences": Twin(
+        "4",
+        "stateful",
+        "a fence that was given may come again (invariant 4):",
+        {
+            "lift_claims": [
+                (
+                    "greatest(%(above)s, (select last_value from engine.claim_id))",
+                    "(select last_value from engine.claim_id)",
+                )
+            ]
+        },
     ),
 }

@@ -51,6 +51,9 @@ RETENTION = timedelta(days=30)
 PRUNED = 2**62
 """Stands for the id of an event that retention has taken."""
 
+PAYLOADS = {"post", "load"}
+"""Pipelines whose jobs have a payload for as long as they are unfinished."""
+
 RESTORES = {"crawl"}
 """Pipelines whose progress gives attempts back: theirs are counted by the deadline."""
 
@@ -232,6 +235,8 @@ class Watch:
                 require(job["follow_up"] is None, "a follow-up was forgotten:", id)
                 require(PRIVATE not in str(job), "a finished job's row tells its payload (invariant 8):", id)
                 continue
+            asked = job["request"] is not None
+            require(asked == (job["pipeline"] in PAYLOADS), "a payload is gone before its job's end:", job)
             owner = self.seen[id].owner
             require(job["claim_id"] == owner, "owned by another, or nobody, than the events tell:", job, owner)
             require(owner is None or at(job["run_at"]) <= now.now, "claimed before it was due:", id)
