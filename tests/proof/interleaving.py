@@ -376,6 +376,11 @@ def only_known_errors(replies: Iterable[Any]) -> None:
             require(not GAVE_UP & reply.keys(), "a scheduled function has heard an error:", reply)
 
 
+def nobody_hears_the_same(heard: dict[Any, set[Any]]) -> None:
+    """Over all orders of acts, or these have never met."""
+    require(all(len(each) > 1 for each in heard.values()), "it hears the same in every order:", heard)
+
+
 def owner_of(world: World, job: object) -> int | None:
     """Whose a job is by now, for all to see; asked by an actor, it has to do with nobody's step."""
     claimed = "select claim_id from engine.job where id = %s and finished_at is null"

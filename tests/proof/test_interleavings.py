@@ -27,7 +27,7 @@ from chalicelib.engine import (
 from tests import toy
 from tests.proof import interleaving
 from tests.proof.conftest import LONG
-from tests.proof.interleaving import SEED, Step, explore, only_known_errors, owner_of
+from tests.proof.interleaving import SEED, Step, explore, nobody_hears_the_same, only_known_errors, owner_of
 from tests.proof.watch import Snapshot, Violation, at, require
 from tests.proof.world import World
 from tests.toy import Parcel
@@ -713,10 +713,8 @@ def acts_meet(pair: str, acts: list[Callable[[Scene], Act]], ends: list[tuple[li
     recovering = [act for act in acts if act in RECOVERIES]
     beside = [act for act in acts if act in CLAIMS + OWNERS]
     rivals = CLAIMS + (OWNERS if recovering else []) + (RECOVERIES if len(recovering + beside) > 1 else [])
-    for number, act in enumerate(acts):
-        heard = {replies[number] for replies, _ in ends}
-        if act in rivals and act not in SURE.get(pair, []):
-            require(len(heard) > 1, "it hears the same in every order:", number, heard)
+    meeting = [number for number, act in enumerate(acts) if act in rivals and act not in SURE.get(pair, [])]
+    nobody_hears_the_same({number: {replies[number] for replies, _ in ends} for number in meeting})
 
 
 THREE: list[tuple[Callable[[Scene], None], *tuple[list[Callable[[Scene], Act]], ...]]] = [

@@ -1,6 +1,7 @@
 """The proof proves something: each engine that is broken on purpose is caught by the check that is named for it."""
 
 import ast
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -17,7 +18,14 @@ from tests.proof.twins import TWINS
 from tests.proof.world import World
 
 INVARIANTS = Path(__file__).resolve().parents[2] / "docs" / "invariants.md"
-COMMITS = {"a publication and cleanup": test_commits.test_two_writers_of_one_entry_a_publication_and_cleanup}
+COMMITS = {
+    "a load and recovery": partial(
+        test_commits.test_a_load_s_rows_are_there_exactly_when_its_record_and_its_end_are, act="its commit"
+    ),
+    "two loads of a dataset": test_commits.test_loads_of_one_dataset_are_done_one_after_the_other_whoever_works,
+    "two owners of a publication": test_commits.test_two_writers_of_one_entry_a_slow_owner_and_the_next_one,
+    "a publication and cleanup": test_commits.test_two_writers_of_one_entry_a_publication_and_cleanup,
+}
 
 
 def check(world: World, name: str, request: pytest.FixtureRequest) -> None:
@@ -27,7 +35,8 @@ def check(world: World, name: str, request: pytest.FixtureRequest) -> None:
     elif name in test_crash_points.STORIES:
         test_crash_points.points_of(world, name)
     elif name in COMMITS:
-        COMMITS[name](request.getfixturevalue("office"), {})
+        request.getfixturevalue("monkeypatch").setattr(test_commits, "MOST", 400)
+        COMMITS[name](office=request.getfixturevalue("office"), figures={})
     else:
         # Without looking for the shortest way there.
         test_stateful.explore(world, {}, phases=[Phase.generate], report_multiple_bugs=False)
@@ -50,7 +59,10 @@ def test_a_broken_twin_is_caught(world, figures, name, request, record_property)
 
 CHECKS = [
     f"{name}.py"
-    for name in ("watch", "world", "interleaving", "test_interleavings", "test_stateful", "test_crash_points")
+    for name in (
+        *("watch", "world", "interleaving"),
+        *("test_interleavings", "test_stateful", "test_crash_points", "test_commits"),
+    )
 ]
 
 

@@ -3,20 +3,22 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.db import DatabaseAway
-from chalicelib.engine import LeaseLost, LedgerRow, Outcome, Refusal, keeping, worker
+from chalicelib.engine import LeaseLost, LedgerRow, Outcome, PermanentFailure, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
 from chalicelib.engine.model import Counts
 from chalicelib.pipelines import entries
+from chalicelib.pipelines.load import steps as load_steps
 from chalicelib.pipelines.publication import steps as publication_steps
 from tests.proof.mutate import FUNCTION, left_by_the_migrations
 
@@ -140,10 +142,50 @@ def a_catalogue_that_is_not_read_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(publication_steps, "replace_entry", replace_entry)
 
 
-def a_catalogue_without_the_dataset_s_lock(patch: pytest.MonkeyPatch) -> None:
-    text = registry.SQL.lock_dataset
-    assert "for no key update" in text, "lock_dataset locks otherwise: the twin is to be written anew"
-    patch.setitem(registry.SQL._texts, "lock_dataset", text.replace("for no key update", ""))
+def of_a_dataset(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """A statement of the datasets', broken."""
+    text = getattr(registry.SQL, name)
+    assert old in text, f"{name} has no {old!r} any more: the twin is to be written anew"
+    return lambda patch: patch.setitem(registry.SQL._texts, name, text.replace(old, new))
+
+
+def an_end_that_is_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    transaction = Leased.transaction
+
+    @contextmanager
+    def twice(leased: Leased[Any]) -> Iterator[Any]:
+        with transaction(leased) as tx:
+            yield tx
+        leased.heartbeat(force=True)
+
+    patch.setattr(Leased, "transaction", twice)
+
+
+def a_load_in_two_transactions(patch: pytest.MonkeyPatch) -> None:
+    merged = load_steps._merged
+
+    def early(tx: Any, *about: Any) -> Any:
+        done = merged(tx, *about)
+        tx.run("commit")
+        tx.run("begin")
+        return done
+
+    patch.setattr(load_steps, "_merged", early)
+
+
+def a_load_that_is_begun_once(patch: pytest.MonkeyPatch) -> None:
+    load = load_steps.load
+
+    def once(leased: Leased[Any]) -> Any:
+        if leased.attempts > 1:
+            raise PermanentFailure("load_timeout")
+        return load(leased)
+
+    patch.setattr(load_steps, "load", once)
+
+
+def loads_without_a_line(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(pipelines.PIPELINES, "load", replace(pipelines.PIPELINES["load"], order_key=None))
 
 
 def a_start_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
@@ -567,7 +609,10 @@ TWINS = {
         "13", "a publication and cleanup", "a mixed or foreign entry:", python=a_catalogue_that_is_not_read_back
     ),
     "a catalogue without the dataset's lock": Twin(
-        "13", "a publication and cleanup", "a mixed or foreign entry:", python=a_catalogue_without_the_dataset_s_lock
+        "13",
+        "a publication and cleanup",
+        "a mixed or foreign entry:",
+        python=of_a_dataset("lock_dataset", "for no key update", ""),
     ),
     "an end that owes a wake-up": Twin(
         "outbox",
@@ -843,5 +888,51 @@ TWINS = {
                 )
             ]
         },
+    ),
+    # Two pipelines' own commits.
+    "a load that nothing holds": Twin(
+        "3",
+        "a load and recovery",
+        "a stale owner was about to commit:",
+        {
+            "hold_job": [("for key share", "")],
+            "finish_job": [(FENCE.strip(), ""), ("set state", "set claim_id = %(claim_id)s, state")],
+        },
+    ),
+    "a load in two transactions": Twin(
+        "3", "a load and recovery", "rows, record and end don't go together:", python=a_load_in_two_transactions
+    ),
+    "a load's end that is looked at again": Twin(
+        "5", "a load and recovery", "the worker was told otherwise:", python=an_end_that_is_looked_at_again
+    ),
+    "recovery that gives up at once": Twin(
+        "6",
+        "a load and recovery",
+        "recovery has done something else:",
+        {"recover_job": [("attempts >= 3", "attempts >= 1")]},
+    ),
+    "a load that is begun once": Twin(
+        "the promise", "a load and recovery", "the load was never done:", python=a_load_that_is_begun_once
+    ),
+    "loads without a line": Twin(
+        "order",
+        "two loads of a dataset",
+        "done in another order, twice, or not as told:",
+        python=loads_without_a_line,
+    ),
+    "a publication's end that is looked at again": Twin(
+        "5", "two owners of a publication", "a version twice, or none:", python=an_end_that_is_looked_at_again
+    ),
+    "a catalogue that waits for no lock": Twin(
+        "13",
+        "a publication and cleanup",
+        "the publication has ended otherwise:",
+        python=of_a_dataset("lock_dataset", "for no key update", "for no key update nowait"),
+    ),
+    "a version that doesn't become the current one": Twin(
+        "13",
+        "a publication and cleanup",
+        "the publication was lost:",
+        python=of_a_dataset("add_version", "current_version = %(number)s", "current_version = current_version"),
     ),
 }
