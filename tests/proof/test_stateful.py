@@ -37,8 +37,8 @@ from tests.proof.watch import PRIVATE, Snapshot, Violation, require
 from tests.proof.world import MODES, REMOVERS, Died, World, disturb
 from tests.toy import Letter, Parcel
 
-EXAMPLES, STEPS, SEEDS = (500, 100, range(40)) if LONG else (200, 50, [2])
-"""The short run is nearly the same each time: what fails in it fails for everybody. Seed 2 meets what it must at once."""
+EXAMPLES, STEPS, SEEDS = (500, 100, range(40)) if LONG else (200, 50, [3])
+"""The short run is nearly the same each time: what fails in it fails for everybody. Seed 3 meets what it must."""
 
 names = st.sampled_from("ab")
 any_of = st.integers(0, 99)  # an index, taken modulo what is there
@@ -658,7 +658,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pipeline=st.sampled_from(["*", "delivery", "tour", "post", "ferry"]), hours=st.sampled_from([0.01, 1, 30]))
     def pause(self, pipeline, hours):
+        """Somebody comes at once for what it holds."""
         self.go(lambda: self.engine.pause(pipeline, hours=hours), Refusal)
+        held = "tour" if pipeline == "*" else pipeline
+        if job := self.newcomer(0, held):
+            self.take(held, job, 60)
 
     @precondition(lambda self: self.watch.last.pauses)
     @rule(which=any_of)

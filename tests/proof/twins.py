@@ -56,6 +56,8 @@ class Twin:
 
 FENCE = "   and claim_id = %(claim_id)s\n"
 ALIVE = "   and locked_until > engine.clock()\n"
+DEAF = ("cancel_requested_at is not null", "false")
+UNFENCED = [(FENCE.strip(), ""), ("set state", "set claim_id = %(claim_id)s, state")]
 COUNTED = "attempts     = job.attempts + (job.state = 'REQUESTED')::int"
 UNCOUNTED = "attempts     = job.attempts"
 
@@ -234,16 +236,19 @@ def cleanup_that_takes_what_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 TWINS = {
     "heartbeat without fence": Twin(
-        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(FENCE, "")]}
+        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(FENCE, ""), DEAF]}
     ),
     "heartbeat after the lease's end": Twin(
-        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(ALIVE, "")]}
+        "3",
+        "stateful",
+        "a stale owner that does beat hears nothing of it",
+        {"extend_lease": [(ALIVE, "   and finished_at is null\n"), DEAF]},
     ),
     "finish without fence": Twin(
         "3",
         "stateful",
         "a stale owner that does complete hears nothing of it",
-        {"finish_job": [("and claim_id = %(claim_id)s", "")]},
+        {"finish_job": UNFENCED},
     ),
     "checkpoint without fence": Twin(
         "3", "stateful", "a stale owner that does save hears nothing of it", {"save_checkpoint": [(FENCE, "")]}
@@ -896,7 +901,7 @@ TWINS = {
         "a stale owner was about to commit:",
         {
             "hold_job": [("for key share", "")],
-            "finish_job": [(FENCE.strip(), ""), ("set state", "set claim_id = %(claim_id)s, state")],
+            "finish_job": UNFENCED,
         },
     ),
     "a load in two transactions": Twin(
