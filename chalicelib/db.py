@@ -61,7 +61,7 @@ class Transaction:
 
     def run(self, sql: str, /, **params: object) -> list[Row]:
         """Run one statement; its rows."""
-        with _away():
+        with _away(self.connection):
             cursor = self.connection.execute(sql, params)
             return cursor.fetchall() if cursor.description else []
 
@@ -80,9 +80,13 @@ class Database:
     def __init__(self, dsn: str):
         self._dsn = dsn
         self._connection: psycopg.Connection[Row] | None = None
+        self._transactions = 0
+        """How many are open, one within the other."""
 
     def _open(self) -> "psycopg.Connection[Row]":
         if self._connection is None or self._connection.closed or self._connection.broken or _hung_up(self._connection):
+            if self._transactions:  # on a new connection it would be outside of it, and committed by itself
+                raise DatabaseAway("Leaseway's own database hung up in a transaction.")
             self.close()
             with _away():
                 self._connection = psycopg.connect(
@@ -108,8 +112,14 @@ class Database:
     def transaction(self) -> Iterator[Transaction]:
         """Statements that commit together at the end of the block, or not at all."""
         connection = self._open()
-        with _away(), connection.transaction():
-            yield Transaction(connection)
+        self._transactions += 1
+        try:
+            with _away(connection), connection.transaction():
+                yield Transaction(connection)
+                if connection.closed:  # psycopg ends such a block without a word
+                    raise DatabaseAway("Leaseway's own database hung up in a transaction.")
+        finally:
+            self._transactions -= 1
 
     def close(self) -> None:
         """Give the connection back."""
@@ -141,9 +151,15 @@ SLEPT = (psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.Transact
 
 
 @contextmanager
-def _away() -> Iterator[None]:
+def _away(connection: "psycopg.Connection[Row] | None" = None) -> Iterator[None]:
     try:
         yield
+    except psycopg.errors.ReadOnlySqlTransaction as error:
+        if connection:
+            connection.close()  # the next one may lead to who is the primary now
+        raise DatabaseAway(
+            "Leaseway's own database can't be written to: a standby, or one that isn't promoted yet."
+        ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError, *SLEPT) as error:
         # Class 08, 53 and 57P0x, who slept in a transaction, or no SQLSTATE at all: the connection. Time-outs (57014),
         # deadlocks and serialisation failures are OperationalErrors too, but the server answered.

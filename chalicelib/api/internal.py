@@ -147,11 +147,15 @@ def register(api: Api) -> None:
 
     @api.route("/internal/pause", "PUT", role=Role.OPERATOR, body=PauseBody, gives="Pause")
     def put_pause(call: Call) -> Response:
-        """Claim no more jobs of a pipeline, or of all (``*``), until the pause ends by itself or is ended."""
+        """Claim no more jobs of a pipeline and of its parts, or of all (``*``), until the pause ends or is ended."""
         query(call.request)
         wanted = read_as(PauseBody, json_object(call.request), "bad_json")
-        if wanted.pipeline not in _pausable():
-            raise Problem("bad_json", f"It must be one of {', '.join(_pausable())}.", field="pipeline")
+        if wanted.pipeline not in call.engine.pausable():
+            part_of = (known := pipelines.PIPELINES.get(wanted.pipeline)) and known.part_of
+            remedy = f"It is paused with what it is a part of: {part_of}." if part_of else ""
+            raise Problem(
+                "bad_json", remedy or f"It must be one of {', '.join(call.engine.pausable())}.", field="pipeline"
+            )
         with call.db.transaction() as tx:
             made = call.engine.pause(wanted.pipeline, hours=wanted.hours)
             record_act(tx, call.principal, "pause", target=wanted.pipeline)
@@ -160,16 +164,12 @@ def register(api: Api) -> None:
     @api.route("/internal/pause", "DELETE", role=Role.OPERATOR, answers=(204,), query=("pipeline",))
     def delete_pause(call: Call) -> Response:
         """End the pause of a pipeline, or the one of all (``*``)."""
-        pipeline = choice(query(call.request, "pipeline"), "pipeline", _pausable()) or "*"
+        pipeline = choice(query(call.request, "pipeline"), "pipeline", call.engine.pausable()) or "*"
         with call.db.transaction() as tx:
             if not call.engine.resume(pipeline):
                 raise not_found("It isn't paused.")
             record_act(tx, call.principal, "resume", target=pipeline)
         return Response("", status_code=204)
-
-
-def _pausable() -> list[str]:
-    return ["*", *sorted(pipelines.PIPELINES)]
 
 
 def _next(found: list[Job] | list[Failure], limit: int) -> str | None:

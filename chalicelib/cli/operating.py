@@ -326,7 +326,7 @@ def failures_purge(job: UUID) -> None:
     help="When it ends by itself.",
 )
 def pause(pipeline: str, hours: float) -> None:
-    """Claim no more jobs of PIPELINE, or of all with '*'; what runs now goes on.
+    """Claim no more jobs of PIPELINE and of its parts, or of all with '*'; what runs now goes on.
 
     Jobs are still accepted. Nobody fails for the time of the pause; its end adds its length to their deadlines.
 

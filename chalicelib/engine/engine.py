@@ -228,7 +228,7 @@ class Engine:
         keeping.check_clock(self._around, event_time)
         counts = Counts()
         relay_until = keeping.time_left(self._around)
-        keeping.recover(self._around, keeping.time_left(self._around, share=0.7), counts)
+        keeping.recover(self._around, counts)
         if "pauses_not_ended" not in counts.by:  # nobody works on what such a pause holds: health must tell
             keeping.finish_run(self._around, "recovery", counts)
         sent, complete = self._relay(None, relay_until)
@@ -248,8 +248,7 @@ class Engine:
         """Start the schedules that are due, as many as the cap leaves room for."""
         keeping.check_clock(self._around, event_time)
         counts = Counts()
-        parts = {name: pipeline.part_of for name, pipeline in self.pipelines.items() if pipeline.part_of}
-        keeping.catch_up(self._around, self._start_scheduled, parts, counts)
+        keeping.catch_up(self._around, self._start_scheduled, counts)
         # A run that met another one hasn't finished; and its mark would take that one's lock away from it.
         if "in_other_hands" not in counts.by:
             keeping.finish_run(self._around, "catch_up", counts)
@@ -377,17 +376,32 @@ class Engine:
         return True
 
     def pause(self, pipeline: str = "*", *, hours: float = 24) -> Pause:
-        """Stop claims of a pipeline, or of all, with an end of at most 7 days; raises Refusal."""
-        if pipeline != "*" and pipeline not in self.pipelines:
-            raise Refusal("bad_parameter", "pipeline", f"It takes * or one of {', '.join(sorted(self.pipelines))}.")
+        """Stop claims of a pipeline and of its parts, or of all, with an end of at most 7 days; raises Refusal.
+
+        A part alone isn't paused: whoever waits for it would spend his time on that, and fail.
+        """
+        if pipeline not in self.pausable():
+            raise Refusal("bad_parameter", "pipeline", f"It takes one of {', '.join(self.pausable())}.")
         if not 0 < hours <= LONGEST_PAUSE_HOURS:
             raise Refusal("bad_parameter", "hours", f"It takes more than 0 and at most {LONGEST_PAUSE_HOURS} hours.")
-        with refusing():
-            return rows.pause(self.db.run(sql.set_pause, pipeline=pipeline, length=timedelta(hours=hours))[0])
+        length = timedelta(hours=hours)
+        with refusing(), self.db.transaction() as tx:
+            for part in self._parts(pipeline):
+                tx.run(sql.set_pause, pipeline=part, length=length)
+            return rows.pause(tx.run(sql.set_pause, pipeline=pipeline, length=length)[0])
 
     def resume(self, pipeline: str = "*") -> bool:
-        """End a pause; its length is added to the bounds of the jobs it held."""
-        return bool(self.db.run(sql.end_pause, pipeline=pipeline, early=True))
+        """End a pause, and its parts'; its length is added to the bounds of the jobs it held."""
+        with self.db.transaction() as tx:
+            ended = [tx.run(sql.end_pause, pipeline=name, early=True) for name in (*self._parts(pipeline), pipeline)]
+        return any(ended)
+
+    def pausable(self) -> list[str]:
+        """What can be paused: * for all, and each pipeline that isn't another's part."""
+        return ["*", *sorted(name for name, pipeline in self.pipelines.items() if pipeline.part_of is None)]
+
+    def _parts(self, whole: str) -> list[str]:
+        return [name for name, pipeline in self.pipelines.items() if pipeline.part_of == whole]
 
     def pauses(self) -> list[Pause]:
         """The pauses that stand."""

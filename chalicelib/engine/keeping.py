@@ -3,7 +3,8 @@
 A row that can't be handled is counted, passed over for the rest of the run, and blocks nobody.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -28,8 +29,8 @@ LARGEST_DISAGREEMENT = timedelta(minutes=5)
 OF_THE_ROW = ("21", "22", "23", "P0")
 """Classes of SQLSTATEs that come of what a row holds (a number of rows, a value, a constraint), or of a trigger for it.
 
-Nothing else says anything about the row: a deadlock, a time-out, a schema that isn't this code's, a database that is
-read-only around a failover. Such a row comes again next minute, and once it is past its bound health tells.
+Nothing else says anything about the row: a deadlock, a time-out, a schema that isn't this code's. Such a row comes
+again next minute, and once it is past its bound health tells.
 """
 
 
@@ -52,24 +53,28 @@ def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
     around.db.run(sql.finish_run, function=function, counts=Jsonb(counts.by))
 
 
-def recover(around: Surroundings, more: Callable[[], bool], counts: Counts) -> None:
-    """End the pauses that are over, then handle every job whose act-by has passed."""
-    for pause in around.db.run(sql.list_pauses):
-        if not more():
-            break
+def recover(around: Surroundings, counts: Counts) -> None:
+    """Handle every job whose act-by has passed, and end the pauses that are over, which may take long, or fail."""
+    first, more = time_left(around, share=0.5), time_left(around, share=0.7)
+    passed: list[UUID] = []
+    _recover_overdue(around, first, passed, counts)
+    for pause in itertools.takewhile(lambda _: more(), around.db.run(sql.list_pauses)):
         try:
             with around.db.transaction() as tx:
                 tx.run("set local lock_timeout = '2s'")  # a job that somebody has locked keeps all others waiting
+                tx.run("set local statement_timeout = '10s'")  # what takes longer takes it from the relay
                 if tx.run(sql.end_pause, pipeline=pause["pipeline"], early=False):
                     counts.add("pauses_ended")
         except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
             telemetry.failure("pause_not_ended", error, pipeline=pause["pipeline"], sqlstate=error.sqlstate)
             counts.add("pauses_not_ended")
-    passed: list[UUID] = []
+    if "pauses_ended" in counts.by:  # whom they have held may be overdue now
+        _recover_overdue(around, more, passed, counts)
+
+
+def _recover_overdue(around: Surroundings, more: Callable[[], bool], passed: list[UUID], counts: Counts) -> None:
     while more() and (overdue := around.db.run(sql.list_overdue_jobs, passed=passed)):
-        for row in overdue:
-            if not more():
-                return
+        for row in itertools.takewhile(lambda _: more(), overdue):
             passed.append(row["id"])
             counts.add(_recover_one(around, row["id"]))
 
@@ -90,35 +95,32 @@ def _recover_one(around: Surroundings, job: UUID) -> str:
         return "passed_over"
 
 
-def catch_up(around: Surroundings, start: Starter, parts: Mapping[str, str], counts: Counts) -> None:
-    """Start one job for each schedule that is due, as long as the cap leaves room; a paused pipeline's stay due.
-
-    ``parts`` says whose part a pipeline is: without its paused part it gets no further either.
-    """
+def catch_up(around: Surroundings, start: Starter, counts: Counts) -> None:
+    """Start one job for each schedule that is due, as long as the cap leaves room; a paused pipeline's stay due."""
     more = time_left(around)
     passed: list[str] = []
     while more():
+        before = len(passed)
         try:
             with around.db.transaction() as tx:
-                if not _start_one(around, tx, passed, start, parts, counts):
+                if not _start_one(around, tx, passed, start, counts):
                     return
         except DatabaseAway:
             raise
-        except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
+        except Exception as error:  # one broken schedule must not stop the others
+            if len(passed) == before:  # no schedule's fault, and it would come again at once
+                raise
             telemetry.failure("catch_up_failed", error, schedule=passed[-1:])
             counts.add("passed_over")
 
 
-def _start_one(
-    around: Surroundings, tx: Sql, passed: list[str], start: Starter, parts: Mapping[str, str], counts: Counts
-) -> bool:
+def _start_one(around: Surroundings, tx: Sql, passed: list[str], start: Starter, counts: Counts) -> bool:
     # First the lock, then the count: in one statement the count's snapshot would be older than the lock.
     if not tx.run(sql.lock_catch_up):
         counts.add("in_other_hands")
         return False
     # The pauses once for both: were one to end between the two, what it held would go uncounted, and more start.
     paused = [pause["pipeline"] for pause in tx.run(sql.list_pauses)]
-    paused += [whole for part, whole in parts.items() if part in paused]
     if tx.run(sql.count_scheduled_jobs, paused=paused)[0]["active"] >= around.settings.catch_up_cap:
         counts.add("cap_reached")
         return False

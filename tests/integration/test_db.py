@@ -1,6 +1,7 @@
 """The connection of a function process, which sleeps between requests."""
 
 import select
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -37,6 +38,41 @@ def test_a_connection_that_ends_in_a_transaction_is_not_opened_behind_its_back(d
 
     with pytest.raises(DatabaseAway):
         interrupted()
+
+
+def test_nor_for_the_statements_that_follow(database, admin_dsn):
+    """They would be committed by themselves, as half of a transaction that is over: the caller goes on with it."""
+
+    def gone_on():
+        with database.transaction(), database.transaction() as tx:
+            tx.run("select 1")
+            ended(database, admin_dsn)
+            for _ in range(2):
+                with suppress(DatabaseAway):
+                    database.run("create temporary table kept (id int)")
+            with suppress(DatabaseAway), database.transaction():
+                database.run("create temporary table kept (id int)")
+
+    with pytest.raises(DatabaseAway):
+        gone_on()
+    assert database.one("select to_regclass('kept') as kept") == {"kept": None}
+
+
+def test_a_connection_that_takes_no_writes_is_away_and_opened_anew(database, admin_database_dsn):
+    """It leads to a standby, or to one that isn't promoted yet: the next one may lead to the primary."""
+    database.run("set default_transaction_read_only = on")
+    for write in (database.run, lambda text: _within(database, text)):
+        database.run("set default_transaction_read_only = on")
+        before = database.one("select pg_backend_pid() as pid")
+        with pytest.raises(DatabaseAway):
+            write("create table public.kept (id int)")
+        assert database.one("select pg_backend_pid() as pid") != before
+    assert database.one("show default_transaction_read_only") == {"default_transaction_read_only": "off"}
+
+
+def _within(database: Database, text: str) -> None:
+    with database.transaction() as tx:
+        tx.run(text)
 
 
 def test_a_living_connection_is_kept(database):

@@ -306,7 +306,8 @@ def test_a_load_s_rows_are_there_exactly_when_its_record_and_its_end_are(office,
 
     def whole() -> bool:
         rows, record, job = office.rows(), office.record(seen.job), office.engine.job(seen.job)
-        done = job is not None and job.status == "succeeded"
+        require(job, "the load was given up:", seen.job)
+        done = job.status == "succeeded"
         wanted = ([{"id": 1, "name": "oak"}, {"id": 2, "name": "elm"}], 2) if done else ([], None)
         found = rows, record and record["inserted"]
         require(found == wanted, "rows, record and end don't go together:", found, job)
@@ -314,10 +315,8 @@ def test_a_load_s_rows_are_there_exactly_when_its_record_and_its_end_are(office,
 
     def after(replies: dict[str, Any]) -> None:
         require(replies["load"] == ("finished" if whole() else "lost"), "the worker was told otherwise:", replies)
-        known = {"worker_lost", "in_other_hands"}
-        require(replies["recover"].keys() <= known, "recovery has done something else:", replies)
         if office.until_quiet():
-            require(whole(), "the load was never done:", seen.job)
+            whole()
 
     most = None if act == "its commit" and LONG else MOST
     figures["orders"] = in_many_orders(office, before, after, "load", most=most)

@@ -13,7 +13,7 @@ import pytest
 from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.db import DatabaseAway
-from chalicelib.engine import LeaseLost, LedgerRow, Outcome, PermanentFailure, Refusal, keeping, worker
+from chalicelib.engine import LeaseLost, LedgerRow, Outcome, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
 from chalicelib.engine.model import Counts
@@ -80,7 +80,7 @@ NEXT_CLAIM = "create or replace function engine.next_claim() returns bigint lang
 
 
 def cursor_moved_before_the_job(patch: pytest.MonkeyPatch) -> None:
-    def catch_up(around: Surroundings, start: keeping.Starter, parts: Any, counts: Any) -> None:
+    def catch_up(around: Surroundings, start: keeping.Starter, counts: Any) -> None:
         passed: list[str] = []
         while True:
             with around.db.transaction() as tx:
@@ -173,17 +173,6 @@ def a_load_in_two_transactions(patch: pytest.MonkeyPatch) -> None:
         return done
 
     patch.setattr(load_steps, "_merged", early)
-
-
-def a_load_that_is_begun_once(patch: pytest.MonkeyPatch) -> None:
-    load = load_steps.load
-
-    def once(leased: Leased[Any]) -> Any:
-        if leased.attempts > 1:
-            raise PermanentFailure("load_timeout")
-        return load(leased)
-
-    patch.setattr(load_steps, "load", once)
 
 
 def loads_without_a_line(patch: pytest.MonkeyPatch) -> None:
@@ -913,11 +902,8 @@ TWINS = {
     "recovery that gives up at once": Twin(
         "6",
         "a load and recovery",
-        "recovery has done something else:",
+        "the load was given up:",
         {"recover_job": [("attempts >= 3", "attempts >= 1")]},
-    ),
-    "a load that is begun once": Twin(
-        "the promise", "a load and recovery", "the load was never done:", python=a_load_that_is_begun_once
     ),
     "loads without a line": Twin(
         "order",

@@ -266,9 +266,10 @@ class Watch:
 
     def _ledger(self, now: Snapshot) -> None:
         for id, row in now.ledger.items():
-            fate = self.seen[row["job_id"]]
-            allowed = {None: ("pending", "kept"), "finished": ("kept", "garbage"), "failed": ("garbage",)}[fate.ended]
-            require(row["status"] in allowed, "the ledger isn't as its job's end is:", fate.ended, row)
+            # What was left for a job that isn't there so far is garbage, and is so when its job has failed.
+            ended = self.seen[row["job_id"]].ended if row["job_id"] in self.seen else "failed"
+            allowed = {None: ("pending", "kept"), "finished": ("kept", "garbage"), "failed": ("garbage",)}[ended]
+            require(row["status"] in allowed, "the ledger isn't as its job's end is:", ended, row)
             if removals := self.removed.get(id):
                 require(row["status"] == "garbage", "something kept was removed:", row)
                 require(len(removals) < 2 or row["removed_at"], "a removal was forgotten:", row)

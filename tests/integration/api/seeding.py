@@ -165,7 +165,7 @@ def seed(db, engine, clock) -> Office:
     engine.set_schedule("dataset:flights", "publication", {"dataset": "flights"}, Cadence("day", "02:00", "UTC"))
     refresh = start_refresh(db, engine)
     active = pipelines.publish(engine, "flights").id
-    engine.pause("export", hours=1)
+    engine.pause("refresh", hours=1)
     engine.recover()
     engine.catch_up()
     engine.clean_up(removers={})

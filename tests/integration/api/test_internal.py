@@ -181,7 +181,7 @@ def test_a_pipeline_is_paused_and_goes_on(ask, database):
         ("POST", "/internal/jobs/{active}/cancel", None),
         ("POST", "/internal/failures/{failed}/requeue", None),
         ("DELETE", "/internal/failures/{failed}", None),
-        ("PUT", "/internal/pause", {"pipeline": "export"}),
+        ("PUT", "/internal/pause", {"pipeline": "refresh"}),
         ("DELETE", "/internal/pause?pipeline=load", None),
         ("PUT", "/internal/catalog", CATALOG),
         ("POST", "/refreshes", None),

@@ -72,7 +72,7 @@ ROUTES = [
     ("PUT", "/internal/catalog", CATALOG, OPERATORS),
     ("GET", "/internal/catalog", None, OPERATORS),
     ("PUT", "/internal/pause", {"pipeline": "publication", "hours": 2}, OPERATORS),
-    ("DELETE", "/internal/pause?pipeline=export", None, (401, 401, 403, 403, 403, 204)),
+    ("DELETE", "/internal/pause?pipeline=refresh", None, (401, 401, 403, 403, 403, 204)),
 ]
 
 

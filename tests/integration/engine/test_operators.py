@@ -1,14 +1,16 @@
 """What operators do: cancel, requeue, purge, pause, and what they must not be able to do."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
 import pytest
 
 from chalicelib.db import Database
-from chalicelib.engine import PermanentFailure, Refusal, SubjectBusy
+from chalicelib.engine import Engine, PermanentFailure, Refusal, SubjectBusy
 from chalicelib.engine.lease import sql
 from chalicelib.engine.refusals import refusing
+from tests import toy
 from tests.toy import Letter, Parcel, behaviour, kinds, take, work
 
 
@@ -162,6 +164,27 @@ def test_only_a_pipeline_that_exists_can_be_paused(engine):
         engine.pause("delivry")
     assert refused.value.field == "pipeline"
     assert "delivery" in refused.value.detail
+
+
+def test_a_part_is_paused_with_its_whole_and_never_alone(engine, clock, settings, queues):
+    """Whoever waits for a part that nobody claims would spend his run budget, and fail in the pause."""
+    pipelines = toy.PIPELINES | {"tour": replace(toy.PIPELINES["tour"], part_of="delivery")}
+    engine = Engine(engine.db, pipelines, settings, queues)
+    with pytest.raises(Refusal) as refused:
+        engine.pause("tour")
+    assert (refused.value.field, "tour" in refused.value.detail) == ("pipeline", False)
+    jobs = [engine.accept(pipeline, Parcel(name="a")).job.id for pipeline in ("delivery", "tour")]
+    before = [engine.status(job).deadline_at for job in jobs]
+
+    engine.pause("delivery", hours=2)
+    assert [pause.pipeline for pause in engine.pauses()] == ["delivery", "tour"]
+    assert [take(engine, job) for job in jobs] == [None, None]
+    clock.advance("1 h")
+    assert engine.resume("delivery")
+
+    assert engine.pauses() == []
+    assert [engine.status(job).deadline_at for job in jobs] == [end + timedelta(hours=1) for end in before]
+    assert not engine.resume("delivery")
 
 
 def test_after_a_restore_the_fences_are_lifted_above_the_highest_found_outside(engine):

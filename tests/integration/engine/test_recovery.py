@@ -7,7 +7,7 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from chalicelib.db import Database, Transaction
+from chalicelib.db import Database, DatabaseAway, Transaction
 from chalicelib.engine import ClockDisagrees, Engine, Outage, Pipeline, Step, Wait
 from chalicelib.engine.lease import sql
 from tests import toy
@@ -219,9 +219,25 @@ def test_a_schema_that_is_not_this_codes_fails_no_job(engine, clock, admin_datab
     assert engine.recover()["worker_lost"] == 1
 
 
-@pytest.mark.parametrize("sqlstate", ["25006", "3F000", "0A000", "54000", "XX000"])
+def test_a_database_that_takes_no_writes_is_away_and_costs_nobody_an_attempt(engine, clock, break_events):
+    """Around a failover the next connection may lead to a standby, or to one that isn't promoted yet."""
+    job = engine.accept("delivery", Parcel(name="bad")).job.id
+    break_events("advanced", "retried", "failed", sqlstate="25006")
+    with pytest.raises(DatabaseAway):
+        work(engine, job)
+    assert [engine.job(job).status, engine.job(job).attempts] == ["running", 1]
+    clock.advance("31 min")
+    break_events("worker_lost", sqlstate="25006")
+    with pytest.raises(DatabaseAway):
+        engine.recover()
+    break_events()
+    assert engine.recover()["worker_lost"] == 1
+    clock.advance("1 min")
+    assert work(engine, job) == "finished"
+
+
+@pytest.mark.parametrize("sqlstate", ["3F000", "0A000", "54000", "XX000"])
 def test_what_is_not_the_rows_fault_fails_no_job(engine, clock, break_events, sqlstate):
-    """25006: around a failover the database is read-only for a while."""
     job = engine.accept("delivery", Parcel(name="bad")).job.id
     clock.advance("31 min")
     break_events("wake_up_lost", sqlstate=sqlstate)
@@ -459,20 +475,32 @@ def test_pauses_that_cannot_be_ended_hold_up_nobody_else_and_health_says_so(engi
     assert "recovery has not finished for five minutes" not in engine.health().reasons
 
 
-def test_recovery_waits_for_two_seconds_where_somebody_keeps_a_pause_from_ending(engine, clock, monkeypatch):
-    """Statements may wait for 25: with two such pauses nothing else would have its turn."""
+def test_a_pause_that_takes_long_to_end_comes_after_everything_else_and_has_its_time_outs(engine, clock, monkeypatch):
+    """Statements may take 25 s: with two such pauses nothing else would have its turn, and nobody a wake-up."""
     run, seen = Transaction.run, []
 
     def told(tx, text, /, **params):
         if text == sql.end_pause:
-            seen.append(run(tx, "show lock_timeout"))
+            seen.extend(run(tx, f"show {what}")[0][what] for what in ("lock_timeout", "statement_timeout"))
+            clock.advance("10 s")
         return run(tx, text, **params)
 
-    engine.pause("delivery", hours=1)
+    lost = engine.accept("tour", Parcel(name="a")).job.id
+    take(engine, lost, seconds=60)
+    for pipeline in ("crawl", "delivery", "ferry", "recall", "post"):
+        engine.pause(pipeline, hours=1)
     clock.advance("1 h")
     monkeypatch.setattr(Transaction, "run", told)
-    assert engine.recover()["pauses_ended"] == 1
-    assert seen == [[{"lock_timeout": "2s"}]]
+    assert engine.recover() == {"worker_lost": 1, "pauses_ended": 4, "sent": 1}
+    assert seen == ["2s", "10s"] * 4
+
+
+def test_whom_an_ended_pause_has_held_is_recovered_by_the_same_run(engine, clock, job):
+    """A clock that was ahead has counted all of its time."""
+    engine.db.run("update engine.job set pauses_counted_until = engine.clock() + interval '30 days'")
+    engine.pause("delivery", hours=1)
+    clock.advance("2 h")
+    assert engine.recover() == {"pauses_ended": 1, "wake_up_lost": 1, "sent": 1}
 
 
 def test_no_more_pauses_are_ended_than_there_is_time_for(engine, clock, queues):

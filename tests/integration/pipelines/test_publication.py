@@ -598,16 +598,30 @@ def test_a_store_that_refuses_fails_the_publication(office):
 
 
 def test_cancelling_a_publication_stops_its_export_and_removes_its_files(office):
-    office.engine.pause("export")
     job = office.publish()
-    office.work()
+    office.engine.work("work", job=job, until=lambda: 900.0)
+    assert [export.status for export in office.engine.jobs(pipeline="export")] == ["queued"]
     office.engine.cancel(job)
-    office.engine.resume("export")
     office.run(40)
 
     assert office.engine.status(job).code == "cancelled"
     assert office.engine.jobs(pipeline="export", status="running") == []
     assert office.files() == []
+
+
+def test_a_pause_longer_than_its_run_budget_costs_a_publication_nothing_while_its_export_waits(office):
+    job = office.publish()
+    office.engine.work("work", job=job, until=lambda: 900.0)
+    office.engine.pause("publication", hours=48)
+    for _ in range(47):
+        office.work()
+        office.engine.recover()
+        office.clock.advance("1 h")
+    assert [export.status for export in office.engine.jobs(pipeline="export")] == ["queued"]
+    office.clock.advance("1 h")
+    office.run(10)
+
+    assert office.engine.status(job).status == "succeeded"
 
 
 def test_a_schedule_publishes_what_is_defined_on_that_day(office):
