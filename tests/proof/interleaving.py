@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -362,7 +362,7 @@ watchers: dict[str, "psycopg.Connection[Row]"] = {}
 def recover(engine: Engine) -> dict[str, int]:
     """What recovery does, without the relay that follows it; what it counted."""
     counts = Counts()
-    keeping.recover(engine._around, lambda: True, counts)
+    keeping.recover(replace(engine._around, monotonic=lambda: 0.0), counts)  # its time is never up
     only_known_errors([counts.by])
     return counts.by
 
@@ -371,9 +371,14 @@ def only_known_errors(replies: Iterable[Any]) -> None:
     """Each is told that it is done, or that it has lost."""
     for reply in replies:
         known = not isinstance(reply, BaseException) or isinstance(reply, LeaseLost | Cancelled | SubjectBusy)
-        require(known, "an answer nobody expects:", repr(reply))
+        require(known, "an error that nobody is to hear:", repr(reply))
         if isinstance(reply, dict):
             require(not GAVE_UP & reply.keys(), "a scheduled function has heard an error:", reply)
+
+
+def nobody_hears_the_same(heard: dict[Any, set[Any]]) -> None:
+    """Over all orders of acts, or these have never met."""
+    require(all(len(each) > 1 for each in heard.values()), "it hears the same in every order:", heard)
 
 
 def owner_of(world: World, job: object) -> int | None:

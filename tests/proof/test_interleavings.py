@@ -27,7 +27,7 @@ from chalicelib.engine import (
 from tests import toy
 from tests.proof import interleaving
 from tests.proof.conftest import LONG
-from tests.proof.interleaving import SEED, Step, explore, only_known_errors, owner_of
+from tests.proof.interleaving import SEED, Step, explore, nobody_hears_the_same, only_known_errors, owner_of
 from tests.proof.watch import Snapshot, Violation, at, require
 from tests.proof.world import World
 from tests.toy import Parcel
@@ -153,6 +153,10 @@ def time_passes(scene: Scene) -> Act:
     return lambda engine: scene.world.clock.advance("2 min")
 
 
+def still_owned(scene: Scene, leased: Leased[Any]) -> None:
+    require(owner_of(scene.world, leased.id) == leased.claim_id, "a stale owner has written:", leased.claim_id)
+
+
 def owner(write: Callable[[Leased[Any]], Any]) -> Callable[[Scene], Act]:
     """The job's owner writes, on this connection; before the COMMIT somebody looks whose job it is.
 
@@ -160,13 +164,13 @@ def owner(write: Callable[[Leased[Any]], Any]) -> Callable[[Scene], Act]:
     """
 
     def made(scene: Scene) -> Act:
-        leased, job = scene.leased, scene.job
+        leased = scene.leased
 
         def act(engine: Engine) -> Any:
             with engine.db.transaction() as tx:
                 leased._around = replace(engine._around, db=tx)
                 reply = write(leased)
-                require(owner_of(scene.world, job) == leased.claim_id, "a stale owner has written", reply)
+                still_owned(scene, leased)
             return reply
 
         return act
@@ -175,14 +179,14 @@ def owner(write: Callable[[Leased[Any]], Any]) -> Callable[[Scene], Act]:
 
 
 def finish_in_a_transaction(scene: Scene) -> Act:
-    leased, job = scene.leased, scene.job
+    leased = scene.leased
 
     def act(engine: Engine) -> None:
         leased._around = engine._around
         with leased.transaction() as tx:
             leased.hold(tx)
             leased.finish(tx, version=1)
-            require(owner_of(scene.world, job) == leased.claim_id, "a stale owner has written")
+            still_owned(scene, leased)
 
     return act
 
@@ -275,17 +279,28 @@ def put_again(scene: Scene) -> Act:
 # What must be so
 
 
+def only(replies: list[Any], *kinds: type) -> None:
+    """Nobody hears anything else; nothing is what there may be to tell."""
+    for reply in replies:
+        require(reply is None or isinstance(reply, kinds), "an answer that isn't for this:", repr(reply))
+
+
+def true(holds: object, scene: Scene, replies: list[Any]) -> None:
+    require(holds, "an answer that isn't true:", replies, "for these happened:", scene.kinds())
+
+
 def one_wins(scene: Scene, replies: list[Any]) -> None:
-    winners = [reply for reply in replies if isinstance(reply, Leased)]
-    require(len(winners) == 1, "one job, and so many claims:", len(winners))
-    require(scene.row["claim_id"] == winners[0].claim_id and scene.row["attempts"] == 1, "the row says otherwise")
+    at_most_one_wins(scene, replies)
+    require(any(isinstance(reply, Leased) for reply in replies), "due, and nobody got it:", scene.row)
 
 
 def at_most_one_wins(scene: Scene, replies: list[Any]) -> None:
     winners = [reply for reply in replies if isinstance(reply, Leased)]
     require(len(winners) <= 1, "one job, and so many claims:", len(winners))
     if winners:
-        require(scene.row["claim_id"] == winners[0].claim_id, "a claim that was given doesn't stand")
+        require(
+            scene.row["claim_id"] == winners[0].claim_id, "a claim that was given doesn't stand:", winners[0].claim_id
+        )
 
 
 def the_same_claim(scene: Scene, replies: list[Any]) -> None:
@@ -295,47 +310,35 @@ def the_same_claim(scene: Scene, replies: list[Any]) -> None:
 
 def claimed_or_not(scene: Scene, replies: list[Any]) -> None:
     """A claim that was given stood, until its lease ended."""
-    won = isinstance(replies[0], Leased)
-    require(won == scene.stands("claimed"), "the answer was", replies[0], "but these happened:", scene.kinds())
-    if won and not scene.stands("worker_lost"):
-        require(scene.row["claim_id"] == replies[0].claim_id, "a claim that was given doesn't stand")
+    true(isinstance(replies[0], Leased) == scene.stands("claimed"), scene, replies)
+    if not scene.stands("worker_lost"):
+        at_most_one_wins(scene, replies[:1])
 
 
-def held_up_once(scene: Scene, replies: list[Any]) -> None:
-    ended = [reply is True or "pauses_ended" in reply for reply in replies if reply]
-    require(ended == [True], "a pause was ended twice, or not:", replies)
-    moved = at(scene.row["deadline_at"]) - scene.bound
-    require(moved == timedelta(minutes=61), "a pause of 61 minutes added", moved)
-
-
-def told_the_truth(event: str) -> Callable[[Scene, list[Any]], None]:
-    """The owner's write has arrived if, and only if, its reply said so."""
+def held_up(minutes: int, ended: list[bool]) -> Callable[[Scene, list[Any]], None]:
+    """So long did pauses hold the job; and who heard that it ended one."""
 
     def judge(scene: Scene, replies: list[Any]) -> None:
-        lost = isinstance(replies[0], LeaseLost)
-        require(lost or not isinstance(replies[0], BaseException), "an answer nobody expects:", replies[0])
-        require(lost != scene.stands(event), "the answer was", replies[0], "but these happened:", scene.kinds())
+        heard = [reply is True or "pauses_ended" in reply for reply in replies if reply]
+        require(heard == ended, "a pause was ended twice, or not:", replies)
+        moved = at(scene.row["deadline_at"]) - scene.bound
+        require(moved == timedelta(minutes=minutes), "pauses of so many minutes added something else:", minutes, moved)
 
     return judge
 
 
-def beat_or_lost(scene: Scene, replies: list[Any]) -> None:
-    lost = isinstance(replies[0], LeaseLost)
-    require(lost or replies[0] is None, "an answer nobody expects:", replies[0])
-    if str(scene.job) in scene.now.jobs:
-        recovered = scene.stands("worker_lost")
-        require(not (recovered and scene.row["claim_id"]), "recovered, and owned all the same")
-        require(lost or scene.row["records"] == 1, "a heartbeat was acknowledged, but left nothing")
+def left(what: Callable[[Scene], Any]) -> Callable[[Scene, list[Any]], None]:
+    """What the owner wrote is there if, and only if, its reply said so."""
+
+    def judge(scene: Scene, replies: list[Any]) -> None:
+        only(replies[:1], LeaseLost, bool)
+        true(isinstance(replies[0], LeaseLost) != bool(what(scene)), scene, replies)
+
+    return judge
 
 
-def noted_or_lost(scene: Scene, replies: list[Any]) -> None:
-    rows = [row for row in scene.now.ledger.values() if row["job_id"] == str(scene.job)]
-    lost = isinstance(replies[0], LeaseLost)
-    require(lost != bool(rows), "the answer was", replies[0], "but the ledger has", rows)
-
-
-def held_or_lost(scene: Scene, replies: list[Any]) -> None:
-    require(replies[0] is None or isinstance(replies[0], LeaseLost), "an answer nobody expects:", replies[0])
+def told_the_truth(event: str) -> Callable[[Scene, list[Any]], None]:
+    return left(lambda scene: scene.stands(event))
 
 
 def everybody_has_a_job(scene: Scene, replies: list[Any]) -> None:
@@ -350,39 +353,29 @@ def everybody_has_a_job(scene: Scene, replies: list[Any]) -> None:
 
 
 def insured_all_the_same(scene: Scene, replies: list[Any]) -> None:
-    require(not any(isinstance(reply, BaseException) for reply in replies), "an error:", replies)
-    require(scene.row["follow_up"]["insured"], "a follow-up without what one of those said that it stands for")
+    only(replies, Accepted)
+    follow_up = scene.row["follow_up"]
+    require(follow_up["insured"], "a follow-up without what one of those said that it stands for:", follow_up)
 
 
 def answered(*kinds: type) -> Callable[[Scene, list[Any]], None]:
     def judge(scene: Scene, replies: list[Any]) -> None:
-        for reply in replies:
-            require(isinstance(reply, kinds) or reply is None, "an answer nobody expects:", repr(reply))
+        only(replies, *kinds)
         everybody_has_a_job(scene, replies)
 
     return judge
 
 
-def held_up_for_twenty_minutes(scene: Scene, replies: list[Any]) -> None:
-    require(replies == [True, True], "an answer nobody expects:", replies)
-    moved = at(scene.row["deadline_at"]) - scene.bound
-    require(moved == timedelta(minutes=20), "two pauses over a job for 20 minutes added", moved)
-
-
 def cancelled_or_finished(scene: Scene, replies: list[Any]) -> None:
     told_the_truth("finished")(scene, replies)
-    if replies[1] is Outcome.FINISHED:
-        require(scene.stands("finished"), "a cancellation lost against a finish that never was")
-    require(replies[1] in (Outcome.FINISHED, Outcome.REQUESTED), "an answer nobody expects:", replies[1])
+    finished = replies[1] is Outcome.FINISHED and scene.stands("finished")
+    true(finished or replies[1] is Outcome.REQUESTED, scene, replies)
 
 
-def slots_used_once(scene: Scene, replies: list[Any]) -> None:
-    jobs = [job["schedule"] for job in scene.now.jobs.values() if job["schedule"]]
-    require(len(jobs) == len(set(jobs)), "a slot was used twice:", jobs)
-    require(len(jobs) <= scene.world.watch.cap, "more than the cap")
-    require(all(isinstance(reply, dict) for reply in replies), "an answer nobody expects:", replies)
-    started = sum(reply.get("started", 0) for reply in replies)
-    require(started == len(jobs), "started as they say:", started, "there:", len(jobs))
+def as_many_as_they_say(scene: Scene, replies: list[Any]) -> None:
+    only(replies, dict)
+    started, jobs = sum(reply.get("started", 0) for reply in replies), list(scene.now.jobs.values())
+    require(started == len(jobs), "so many were started as they say, and so many there are:", started, len(jobs))
 
 
 def two_that_are_due(scene: Scene) -> None:
@@ -546,7 +539,7 @@ def only_the_head_failed(scene: Scene, replies: list[Any]) -> None:
 
 
 def nothing_more(scene: Scene, replies: list[Any]) -> None:
-    require(not any(isinstance(reply, BaseException) for reply in replies), "an error:", replies)
+    only(replies, dict, int)
 
 
 def each_sent_once(scene: Scene, replies: list[Any]) -> None:
@@ -573,10 +566,14 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "advance / recover": (Scene.owned, [advance, recover, time_passes], told_the_truth("advanced")),
     "wait / recover": (Scene.owned, [wait, recover, time_passes], told_the_truth("waiting")),
     "retry / recover": (Scene.owned, [retry, recover, time_passes], told_the_truth("retried")),
-    "heartbeat / recover": (Scene.owned, [heartbeat, recover, time_passes], beat_or_lost),
-    "checkpoint / recover": (Scene.owned, [save, recover, time_passes], answered(LeaseLost, dict)),
-    "ledger / recover": (lambda scene: scene.owned(attempts=3), [note, recover, time_passes], noted_or_lost),
-    "hold / recover": (Scene.owned, [hold, recover, time_passes], held_or_lost),
+    "heartbeat / recover": (Scene.owned, [heartbeat, recover, time_passes], left(lambda scene: scene.row["records"])),
+    "checkpoint / recover": (Scene.owned, [save, recover, time_passes], left(lambda scene: scene.row["checkpoint"])),
+    "ledger / recover": (
+        lambda scene: scene.owned(attempts=3),
+        [note, recover, time_passes],
+        left(lambda scene: scene.now.ledger),
+    ),
+    "hold / recover": (Scene.owned, [hold, recover, time_passes], answered(LeaseLost, dict)),
     "recover / recover and claim": (expired, [recover, recover_and_claim], at_most_one_wins),
     "recover / recover": (expired, [recover, recover], nothing_more),
     "recover / recover, a lost wake-up": (overdue, [recover, recover], nothing_more),
@@ -599,7 +596,7 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "relay / wait": (owed_and_owned, [relay, wait], nothing_more),
     "relay / finish": (owed_and_owned, [relay, finish], nothing_more),
     "relay / recover": (owed_and_owned, [relay, recover, time_passes], nothing_more),
-    "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], slots_used_once),
+    "catch-up / catch-up": (two_due_schedules, [catch_up, catch_up], as_many_as_they_say),
     "catch-up / catch-up, one place left": (more_schedules_than_the_cap, [catch_up, catch_up], nothing_more),
     "catch-up / catch-up, while a pause fills the cap": (
         a_pause_fills_the_cap,
@@ -649,13 +646,13 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     ),
     "in line: resume / cancel": (a_paused_line, [resume_the_line, cancel], answered(bool, Outcome)),
     "in line: resume / recover": (an_overdue_line_paused, [resume_the_line, recover], answered(bool, dict)),
-    "resume / resume of all": (paused_twice, [resume, resume_all], held_up_for_twenty_minutes),
+    "resume / resume of all": (paused_twice, [resume, resume_all], held_up(20, [True, True])),
     "resume / claim": (paused, [resume, claim], answered(bool, Leased)),
     "resume / accept": (paused, [resume, accept()], answered(bool, Accepted)),
     "resume / cancel": (paused, [resume, cancel], answered(bool, Outcome)),
     "resume / recover": (overdue_and_paused, [resume, recover], answered(bool, dict)),
-    "resume / recover, a pause that is over": (pause_over, [resume, recover], held_up_once),
-    "recover / recover, a pause that is over": (pause_over, [recover, recover], held_up_once),
+    "resume / recover, a pause that is over": (pause_over, [resume, recover], held_up(61, [True])),
+    "recover / recover, a pause that is over": (pause_over, [recover, recover], held_up(61, [True])),
     "claim / recover, a pause that is over": (pause_over, [claim, recover], claimed_or_not),
     "accept / recover, a pause that is over": (pause_over, [accept(), recover], answered(Accepted, dict)),
     "cancel / recover, a pause that is over": (pause_over, [cancel, recover], answered(Outcome, dict)),
@@ -663,7 +660,7 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "catch-up / recover, a pause that is over": (
         pause_over_and_due_schedules,
         [catch_up, recover],
-        slots_used_once,
+        as_many_as_they_say,
     ),
 }
 
@@ -716,10 +713,8 @@ def acts_meet(pair: str, acts: list[Callable[[Scene], Act]], ends: list[tuple[li
     recovering = [act for act in acts if act in RECOVERIES]
     beside = [act for act in acts if act in CLAIMS + OWNERS]
     rivals = CLAIMS + (OWNERS if recovering else []) + (RECOVERIES if len(recovering + beside) > 1 else [])
-    for number, act in enumerate(acts):
-        heard = {replies[number] for replies, _ in ends}
-        if act in rivals and act not in SURE.get(pair, []):
-            require(len(heard) > 1, "it hears the same in every order:", number, heard)
+    meeting = [number for number, act in enumerate(acts) if act in rivals and act not in SURE.get(pair, [])]
+    nobody_hears_the_same({number: {replies[number] for replies, _ in ends} for number in meeting})
 
 
 THREE: list[tuple[Callable[[Scene], None], *tuple[list[Callable[[Scene], Act]], ...]]] = [
@@ -809,14 +804,19 @@ def test_every_order_ends_well(world, figures, pair):
     figures["pairs"] = 1
 
 
+def lost_by_an_owner(ends: list[tuple[list[str], str]]) -> int:
+    lost = sum(replies[0] == "LeaseLost" for replies, _ in ends)
+    require(0 < lost < len(ends), "owner and recovery never met:", ends)
+    return lost
+
+
 @pytest.mark.parametrize("number", range(1000 if LONG else 15))
 def test_three_at_once_end_well(world, figures, number):
     before, acts = triples(number + 1)[-1]
     ends = orders(world, before, acts, everybody_has_a_job, 60 if LONG else 15)
     figures["orders"], figures["triples"] = len(ends), 1
     if set(LATE) & set(acts):
-        figures["lost by an owner"] = sum(replies[0] == "LeaseLost" for replies, _ in ends)
-        require(0 < figures["lost by an owner"] < len(ends), "owner and recovery never met:", ends)
+        figures["lost by an owner"] = lost_by_an_owner(ends)
 
 
 def end_of(scene: Scene, replies: list[Any]) -> str:
@@ -916,16 +916,54 @@ def test_an_order_that_goes_another_way_the_next_time_is_told(world):
     def changing(scene: Scene) -> Act:
         return next(first, cancel)(scene)
 
-    with pytest.raises(Violation, match="the same order went another way"):
-        orders(world, Scene.accept, [changing, claim], nothing_more, None)
+    with pytest.raises(Violation, match="the same order went another way:"):
+        orders(world, Scene.accept, [changing, claim], everybody_has_a_job, None)
 
 
 @pytest.mark.parametrize(
     ("acts", "says"),
-    [([claim, recover], "whoever is first, it ends alike"), ([claim, recover, cancel], "it hears the same")],
+    [
+        ([claim, recover], "whoever is first, it ends alike:"),
+        ([claim, recover, cancel], "it hears the same in every order:"),
+    ],
 )
 def test_acts_that_never_meet_are_told(world, acts, says):
     """Without time that passes nobody can claim what recovery has just given back."""
     ends = orders(world, expired, acts, at_most_one_wins, None)
     with pytest.raises(Violation, match=says):
         acts_meet("a pair", acts, ends)
+
+
+def test_an_owner_that_recovery_never_meets_is_told(world):
+    ends = orders(world, Scene.owned, [finish, recover, cancel], everybody_has_a_job, None)
+    with pytest.raises(Violation, match="owner and recovery never met:"):
+        lost_by_an_owner(ends)
+
+
+def test_two_who_wait_for_each_other_are_told(world):
+    """Whom the server then refuses is of no interest any more."""
+
+    def locking(*pipelines: str) -> Callable[[Scene], Act]:
+        def act(engine: Engine) -> None:
+            with engine.db.transaction() as tx:
+                for pipeline in pipelines:
+                    tx.run("select from engine.pause where pipeline = %(pipeline)s for update", pipeline=pipeline)
+
+        return lambda scene: act
+
+    def paused_each(scene: Scene) -> None:
+        for pipeline in ("tour", "ferry"):
+            scene.world.engine.pause(pipeline)
+
+    with pytest.raises(Violation, match="a deadlock:"):
+        orders(world, paused_each, [locking("tour", "ferry"), locking("ferry", "tour")], nothing_more, None)
+
+
+def test_who_comes_to_no_end_and_waits_for_nobody_is_told(world, monkeypatch):
+    monkeypatch.setattr(interleaving, "PATIENCE", 0.1)
+
+    def slow(scene: Scene) -> Act:
+        return lambda engine: engine.db.run("select pg_sleep(0.4)")
+
+    with pytest.raises(Violation, match="neither a point nor a lock:"):
+        orders(world, Scene.accept, [slow, claim], nothing_more, None)

