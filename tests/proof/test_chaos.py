@@ -15,7 +15,7 @@ import pytest
 from tests.proof.chaos.broken import BROKEN, Broken
 from tests.proof.chaos.callers import Callers, Pace
 from tests.proof.chaos.faults import LANES, Disturber, Journal
-from tests.proof.chaos.gathering import clean_up, gathered
+from tests.proof.chaos.gathering import clean_up, gathered, said_of
 from tests.proof.chaos.history import History, lost_claims, taken_claims, unexplained, violations
 from tests.proof.chaos.stage import Stage, staged
 from tests.proof.conftest import LONG
@@ -73,6 +73,8 @@ class Run:
     least: dict[str, int]
     wrong: list[str] = field(default_factory=list)
     found: Counter[str] = field(default_factory=Counter)
+    said: list[str] = field(default_factory=list)
+    """What log and events have of attempts that ended, and no fault says why."""
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed:02}")
@@ -124,10 +126,11 @@ def ran(seed: int, jobs: int, broken: Broken | None = None) -> Run:
             passed("drained")
         clean_up(stage)
         history = gathered(stage, callers, journal, seed)
+        said = [line for taken in unexplained(history)[:3] for line in said_of(stage, history, taken)]
         passed("read")
     passed("down")
     run = Run(history, journal, drained, disturber.errors + callers.errors, times, seed, least)
-    run.wrong, run.found = violations(history), counted(history, journal)
+    run.wrong, run.found, run.said = violations(history), counted(history, journal), said
     return run
 
 
@@ -204,3 +207,5 @@ def tell(run: Run) -> None:
     print("  " + ", ".join(f"{what} {seconds:.0f} s" for what, seconds in run.seconds.items()))
     for line in run.wrong[:40]:
         print(f"  VIOLATION {line}")
+    for line in run.said:
+        print(f"    {line}")

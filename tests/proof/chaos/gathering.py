@@ -12,8 +12,8 @@ from localstack.stack import BUCKET
 
 from .callers import ROWS, Callers
 from .faults import Journal
-from .history import History, Seen, content, generations, triples
-from .stage import CONTRACTS, RECORDS, Stage
+from .history import History, Seen, Taken, content, generations, triples
+from .stage import CONTRACTS, INVOCATION, RECORDS, Stage
 
 SAMPLE = 2_000
 """Files that are read back whole; of all of them it is known that they are there."""
@@ -68,6 +68,25 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
         history.graphs[name] = Seen(name, *triples(stage.http, stage.oxigraph, name))
     _files(history, stage, seed)
     return history
+
+
+def said_of(stage: Stage, history: History, taken: Taken) -> list[str]:
+    """What became of a job whose attempt ended, and what the worker's log has of the invocation that had this claim."""
+    found = [f"{event['at']:%H:%M:%S.%f} {event['kind']} {event['claim_id']}" for event in history.by_job[taken.job]]
+    logs = stage.stack.client("logs")
+    during = {"startTime": int((taken.began - 1) * 1000), "endTime": int((taken.ended + INVOCATION) * 1000)}
+    pages = logs.get_paginator("filter_log_events").paginate(
+        logGroupName=f"/aws/lambda/{stage.function('Worker')}", **during
+    )
+    lines = [event for page in pages for event in page["events"]]
+    whose = [n for n, event in enumerate(lines) if f'"claim": {taken.claim},' in event["message"]]
+    for first in whose:
+        of_it = [
+            event["message"].rstrip() for event in lines if event["logStreamName"] == lines[first]["logStreamName"]
+        ]
+        at = next(n for n, line in enumerate(of_it) if f'"claim": {taken.claim},' in line)
+        found += of_it[max(0, at - 5) : at + 15]
+    return found
 
 
 def _engine(history: History, database: psycopg.Connection[dict[str, Any]]) -> None:
