@@ -150,12 +150,9 @@ def register(api: Api) -> None:
         """Claim no more jobs of a pipeline and of its parts, or of all (``*``), until the pause ends or is ended."""
         query(call.request)
         wanted = read_as(PauseBody, json_object(call.request), "bad_json")
+        _refuse_parts("bad_json", wanted.pipeline)
         if wanted.pipeline not in call.engine.pausable():
-            part_of = (known := pipelines.PIPELINES.get(wanted.pipeline)) and known.part_of
-            remedy = f"It is paused with what it is a part of: {part_of}." if part_of else ""
-            raise Problem(
-                "bad_json", remedy or f"It must be one of {', '.join(call.engine.pausable())}.", field="pipeline"
-            )
+            raise Problem("bad_json", f"It must be one of {', '.join(call.engine.pausable())}.", field="pipeline")
         with call.db.transaction() as tx:
             made = call.engine.pause(wanted.pipeline, hours=wanted.hours)
             record_act(tx, call.principal, "pause", target=wanted.pipeline)
@@ -163,13 +160,21 @@ def register(api: Api) -> None:
 
     @api.route("/internal/pause", "DELETE", role=Role.OPERATOR, answers=(204,), query=("pipeline",))
     def delete_pause(call: Call) -> Response:
-        """End the pause of a pipeline, or the one of all (``*``)."""
-        pipeline = choice(query(call.request, "pipeline"), "pipeline", call.engine.pausable()) or "*"
+        """End the pause of a pipeline and of its parts, or the one of all (``*``)."""
+        asked = query(call.request, "pipeline")
+        _refuse_parts("bad_parameter", asked.get("pipeline"))
+        pipeline = choice(asked, "pipeline", call.engine.pausable()) or "*"
         with call.db.transaction() as tx:
             if not call.engine.resume(pipeline):
                 raise not_found("It isn't paused.")
             record_act(tx, call.principal, "resume", target=pipeline)
         return Response("", status_code=204)
+
+
+def _refuse_parts(code: str, pipeline: str | None) -> None:
+    known = pipelines.PIPELINES.get(pipeline or "")
+    if known and known.part_of:
+        raise Problem(code, f"It is paused, and goes on, with what it is a part of: {known.part_of}.", field="pipeline")
 
 
 def _next(found: list[Job] | list[Failure], limit: int) -> str | None:

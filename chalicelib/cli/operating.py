@@ -341,7 +341,7 @@ def pause(pipeline: str, hours: float) -> None:
 @click.command()
 @click.argument("pipeline")
 def resume(pipeline: str) -> None:
-    """End the pause of PIPELINE, or with '*' the one of all.
+    """End the pause of PIPELINE and of its parts, or with '*' the one of all.
 
     Examples:
       leaseway resume publication

@@ -68,8 +68,7 @@ def recover(around: Surroundings, counts: Counts) -> None:
         except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
             telemetry.failure("pause_not_ended", error, pipeline=pause["pipeline"], sqlstate=error.sqlstate)
             counts.add("pauses_not_ended")
-    if "pauses_ended" in counts.by:  # whom they have held may be overdue now
-        _recover_overdue(around, more, passed, counts)
+    _recover_overdue(around, more, passed, counts)  # whom a pause has held, and who was left for the time of the pauses
 
 
 def _recover_overdue(around: Surroundings, more: Callable[[], bool], passed: list[UUID], counts: Counts) -> None:

@@ -89,7 +89,9 @@ def _write_again(dataset: str, graph: str) -> None:
             store.replace(graph, content, fence, locked["last_version"])
             registry.lock_dataset(tx, dataset)  # not idle for longer than one request
             held = store.held(graph)
-        if (held.fence or 0) < fence or held.triples != count:  # a newer one's is another cleanup's, of the same
+        # A newer one's is another cleanup's, of the same; unless nobody here has it, for the database is an older one.
+        newer = held.fence is not None and fence < held.fence < context().engine.fence(tx)
+        if held.triples != count or not (newer or held.fence == fence):
             raise Mismatch
 
 

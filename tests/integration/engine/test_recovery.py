@@ -358,7 +358,7 @@ def test_a_relay_whose_time_is_up_has_not_finished(engine, clock, monkeypatch):
         engine.accept("delivery", Parcel(name=str(number)))
     engine.queues.away = False
     run = engine.db.run
-    monkeypatch.setattr(engine.db, "run", lambda *args, **params: (clock.advance("13 s"), run(*args, **params))[1])
+    monkeypatch.setattr(engine.db, "run", lambda *args, **params: (clock.advance("11 s"), run(*args, **params))[1])
     assert engine.recover() == {"sent": 10}
     monkeypatch.undo()
     assert engine.health().runs["relay"].finished_at is None
