@@ -184,7 +184,8 @@ def test_T17_a_graph_that_another_cleanup_has_mended_meanwhile_is_not_told_as_un
 
 def test_a_graph_whose_fence_this_database_has_not_given_yet_is_told_as_unmended(office, lakes, oxigraph_url):
     """The database is of a time before; `leaseway restored` has not been there."""
-    late = f"GRAPH <{LAKES}> {{ <{LAKES}> <urn:leaseway:fence> 1000000 }}"
+    fence = office.engine.fence(office.db) + 1_000
+    late = f"GRAPH <{LAKES}> {{ <{LAKES}> <urn:leaseway:fence> {fence} }}"
     office.store._send(f"{oxigraph_url}/update", "application/sparql-update", f"INSERT DATA {{ {late} }}")
 
     assert removal.mend_mixed_graphs() == {"mended_graphs": 0, "unmended_graphs": 1}
