@@ -390,7 +390,8 @@ def test_two_writers_of_one_entry_a_slow_owner_and_the_next_one(office, figures)
         if office.until_quiet():
             consistent(office)
 
-    figures["orders"] = in_many_orders(office, before, after, "slow", "next", most=None if LONG else MOST)
+    most = None if LONG else 2 * MOST  # the slow one is through first in few of them
+    figures["orders"] = in_many_orders(office, before, after, "slow", "next", most=most)
     figures["pairs"] = 1
 
 
