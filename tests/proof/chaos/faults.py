@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import psutil
@@ -397,7 +398,7 @@ class Disturber:
             " where usename = 'leaseway_app' and pg_backend_pid() = any (pg_blocking_pids(pid))"
         ).fetchall()
         for backend, port in rows:
-            pid = self._behind(port)
+            pid = self._behind(port, self.stage.dsn)
             victim = self._victim(pid, longest) if pid else None
             if victim and victim.state == state and self._put_to_sleep(victim):
                 return victim, backend
@@ -412,7 +413,7 @@ class Disturber:
                 with suppress(Empty):
                     held = queue.get(timeout=0.1)
                     try:
-                        pid = self._behind(held.port)
+                        pid = self._behind(held.port, self.stage.proxies[label].url)
                         victim = self._victim(pid) if pid else None
                         if victim and fits(victim.state):
                             yield victim
@@ -448,12 +449,12 @@ class Disturber:
     def _claim_of(self, pid: int) -> int | None:
         return next((claim_in(status) for status in self.stage.running() if status["pid"] == pid), None)
 
-    def _behind(self, port: int) -> int | None:
-        """The worker's process that speaks from this port."""
+    def _behind(self, port: int, server: str) -> int | None:
+        """The worker's process that speaks from this port to this server."""
         for status in self.stage.running():
             if status["role"] == "Worker":
                 with suppress(psutil.Error):
-                    if any(c.laddr.port == port for c in psutil.Process(status["pid"]).net_connections("tcp4")):
+                    if port in _ports(status["pid"], server):
                         return int(status["pid"])
         return None
 
@@ -489,8 +490,8 @@ class Disturber:
             if is_asleep(status["pid"]):
                 continue
             with suppress(psutil.Error):
-                for connection in psutil.Process(status["pid"]).net_connections("tcp4"):
-                    behind[connection.laddr.port] = status
+                for port in _ports(status["pid"], self.stage.dsn):
+                    behind[port] = status
         claims = {status["pid"]: claim_in(status) for status in behind.values()}
         last = {claim for (claim,) in database.execute(LAST, [list(claims.values()), SPARED]).fetchall()}
         ports = [port for port, status in behind.items() if claims[status["pid"]] not in last]
@@ -624,6 +625,13 @@ def written(held: Held) -> tuple[str, int]:
     assert graph
     assert fence
     return graph[1], int(fence[1])
+
+
+def _ports(pid: int, server: str) -> set[int]:
+    """From which a process speaks to this server; to another one somebody else may speak from the same port."""
+    there = urlsplit(server).port
+    connections = psutil.Process(pid).net_connections("tcp4")
+    return {connection.laddr.port for connection in connections if connection.raddr and connection.raddr.port == there}
 
 
 def claim_in(status: dict[str, Any]) -> int | None:
