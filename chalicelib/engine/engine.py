@@ -386,22 +386,21 @@ class Engine:
             raise Refusal("bad_parameter", "hours", f"It takes more than 0 and at most {LONGEST_PAUSE_HOURS} hours.")
         length = timedelta(hours=hours)
         with refusing(), self.db.transaction() as tx:
-            for part in self._parts(pipeline):
-                tx.run(sql.set_pause, pipeline=part, length=length)
-            return rows.pause(tx.run(sql.set_pause, pipeline=pipeline, length=length)[0])
+            made = [tx.run(sql.set_pause, pipeline=name, length=length)[0] for name in self._with_parts(pipeline)]
+        return rows.pause(made[-1])
 
     def resume(self, pipeline: str = "*") -> bool:
         """End a pause, and its parts'; its length is added to the bounds of the jobs it held."""
         with self.db.transaction() as tx:
-            ended = [tx.run(sql.end_pause, pipeline=name, early=True) for name in (*self._parts(pipeline), pipeline)]
+            ended = [tx.run(sql.end_pause, pipeline=name, early=True) for name in self._with_parts(pipeline)]
         return any(ended)
 
     def pausable(self) -> list[str]:
         """What can be paused: * for all, and each pipeline that isn't another's part."""
         return ["*", *sorted(name for name, pipeline in self.pipelines.items() if pipeline.part_of is None)]
 
-    def _parts(self, whole: str) -> list[str]:
-        return [name for name, pipeline in self.pipelines.items() if pipeline.part_of == whole]
+    def _with_parts(self, whole: str) -> list[str]:
+        return [*(name for name, pipeline in self.pipelines.items() if pipeline.part_of == whole), whole]
 
     def pauses(self) -> list[Pause]:
         """The pauses that stand."""

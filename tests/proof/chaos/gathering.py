@@ -79,12 +79,10 @@ def said_of(stage: Stage, history: History, taken: Taken) -> list[str]:
         logGroupName=f"/aws/lambda/{stage.function('Worker')}", **during
     )
     lines = [event for page in pages for event in page["events"]]
-    whose = [n for n, event in enumerate(lines) if f'"claim": {taken.claim},' in event["message"]]
-    for first in whose:
-        of_it = [
-            event["message"].rstrip() for event in lines if event["logStreamName"] == lines[first]["logStreamName"]
-        ]
-        at = next(n for n, line in enumerate(of_it) if f'"claim": {taken.claim},' in line)
+    claimed = f'"claim": {taken.claim},'
+    for stream in {event["logStreamName"] for event in lines if claimed in event["message"]}:
+        of_it = [event["message"].rstrip() for event in lines if event["logStreamName"] == stream]
+        at = next(n for n, line in enumerate(of_it) if claimed in line)
         found += of_it[max(0, at - 5) : at + 15]
     return found
 
