@@ -59,7 +59,8 @@ begin
     loop
         execute format('delete from %s', name);
     end loop;
-    for name in select oid from pg_class where relkind = 'r' and relnamespace = 'store'::regnamespace
+    for name in select oid from pg_class
+                 where relkind = 'r' and relnamespace::regnamespace::text in ('store', 'staging')
     loop
         execute format('drop table %s', name);
     end loop;

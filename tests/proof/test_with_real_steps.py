@@ -34,7 +34,7 @@ from chalicelib.pipelines.publication import steps
 from chalicelib.pipelines.publication.removal import mend_mixed_graphs
 from chalicelib.settings import settings
 from tests.conftest import EMPTY, _database
-from tests.data_service.server import TOKEN, serving
+from tests.data_service.server import TOKEN, Kept, serving
 from tests.integration.pipelines import loading
 from tests.integration.pipelines.conftest import (
     BUCKET,
@@ -45,7 +45,7 @@ from tests.integration.pipelines.conftest import (
 )
 from tests.proof import watch
 from tests.proof.conftest import LONG
-from tests.proof.watch import Watch, require
+from tests.proof.watch import Violation, Watch, require
 from tests.proof.world import MODES, Died, Queues
 from tests.writing import IDLE, names
 
@@ -541,3 +541,104 @@ def test_T27_every_call_to_the_outside_and_every_statement_of_a_pipeline_is_in_a
 
     assert town.outside.methods == METHODS.keys() - NO_CALL - NOBODYS
     assert set(names(*PIPELINES).values()) - told == ELSEWHERE
+
+
+# Each check fails where it should (test_twins.py demands it)
+
+
+def changed(town: Town, statement: str) -> None:
+    """By hand, in the database."""
+    with psycopg.connect(town._dsn) as admin:
+        admin.execute(statement)
+    town.watch.last = town.watch.snapshot()
+
+
+def put(town: Town, key: str) -> None:
+    town._s3.put_object(Bucket=BUCKET, Key=key, Body=b"another")
+
+
+def update(town: Town, text: str) -> None:
+    town.office.store._send(town.office.store._update_url, "application/sparql-update", text)
+
+
+def again(town: Town) -> None:
+    """A publication that nobody works on."""
+    town.office.publish()
+    town.watch.look()
+
+
+LATE = f"INSERT DATA {{ GRAPH <{GRAPH}> {{ <{GRAPH}> <urn:late> 'late' }} }}"
+OLDER = f"WITH <{GRAPH}> DELETE {{ ?s <{FENCE}> ?o }} INSERT {{ ?s <{FENCE}> 0 }} WHERE {{ ?s <{FENCE}> ?o }}"
+UPLOAD = (
+    "insert into dataset.upload (id, dataset_id, owner, bytes, expires_at)"
+    " values (gen_random_uuid(), 'trees', '', 1, now())"
+)
+WRONG: list[tuple[Callable[[Town], None], str, Callable[[Town], Any]]] = [
+    (a_publication, "a job has not ended", again),
+    (a_publication, "files without a version, or the reverse", lambda town: put(town, "exports/stranger.csv")),
+    (
+        a_publication,
+        "an upload was left open",
+        lambda town: town._s3.create_multipart_upload(Bucket=BUCKET, Key="exports/begun.csv"),
+    ),
+    (
+        a_publication,
+        "an export was left at the data service",
+        lambda town: town.remote.exports.update(left=Kept(1, {})),
+    ),
+    (a_publication, "a file isn't what its version says:", lambda town: put(town, town.files()[0])),
+    (a_publication, "the catalogue holds another entry", lambda town: update(town, LATE)),
+    (a_publication, "an older fence in the catalogue", lambda town: update(town, OLDER)),
+    (a_withdrawal, "the catalogue holds an entry without a version", lambda town: update(town, LATE)),
+    (a_publication, "the ledger and the files differ:", lambda town: changed(town, "delete from engine.ledger")),
+    (
+        a_load_of_an_uploaded_file,
+        "a staging table was left",
+        lambda town: changed(town, f"create table staging.load_{'0' * 32}_1 ()"),
+    ),
+    (a_load_of_an_uploaded_file, "an upload is known that is gone", lambda town: changed(town, UPLOAD)),
+    (a_load_of_an_uploaded_file, "loads:", lambda town: changed(town, "update dataset.load set rows = 3")),
+    (
+        a_load_of_an_uploaded_file,
+        "other rows were loaded",
+        lambda town: changed(town, "delete from store.trees where id = 1"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("story", "says", "wrong"), WRONG, ids=[says for _, says, _ in WRONG])
+def test_what_should_not_be_there_in_the_end_is_told(town: Town, story: Any, says: str, wrong: Any) -> None:
+    tell(town, story)
+    wrong(town)
+    with pytest.raises(Violation, match=says):
+        town.check()
+
+
+def test_a_story_that_goes_another_way_is_told(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tell(town, a_publication)
+    upload = next(call for call in told.calls if call.startswith("S3"))
+    with pytest.raises(Violation, match="nothing was disturbed"):
+        tell(town, a_publication, (upload, 99), "request lost", told)
+    with pytest.raises(Violation, match="attempts were lost:"):  # as if it had taken one less before
+        tell(town, a_publication, (upload, 1), "request lost", Told(told.calls, told.spent - 1))
+    monkeypatch.setitem(ENDS, a_publication, ["finished", "failed"])
+    with pytest.raises(Violation, match="another end:"):
+        tell(town, a_publication)
+
+
+def test_a_database_that_is_away_unasked_is_told(town: Town) -> None:
+    def away() -> None:
+        raise LOST["database"]()
+
+    with pytest.raises(Violation, match="a database that isn't away"):
+        town.process(away)
+
+
+def test_what_nobody_mends_after_a_restore_is_told(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(globals(), "mend_mixed_graphs", dict)
+        with pytest.raises(Violation, match="an entry is still mixed"):
+            tell(town, what_no_row_knows)
+    monkeypatch.setattr(restored, "lift", lambda *_: None)
+    with pytest.raises(Violation, match="a fence that was seen outside is given again"):
+        tell(town, what_no_row_knows)

@@ -35,6 +35,7 @@ HOW = {"five times in a row": (1, 5), "twice at once": (2, 1)}
 
 TICKS = {
     "worker": lambda event: functions.work("work", minute_tick()),
+    "fetcher": lambda event: functions.work("fetch", minute_tick()),
     "recovery": functions.recover,
     "catch-up": functions.catch_up,
 }
@@ -42,6 +43,7 @@ TICKS = {
 # What one tick does to the scene: events by kind.
 ONE = {
     "worker": {"claimed": 2, "accepted": 1, "waiting": 1, "finished": 1},
+    "fetcher": {},  # no pipeline reaches the internet yet, and what is due is another queue's
     "recovery": {"worker_lost": 1},
     "catch-up": {"accepted": 1},
 }
