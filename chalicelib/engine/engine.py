@@ -164,7 +164,7 @@ class Engine:
             telemetry.failure("inline_relay_failed", error, job=inline_job)
             return 0
 
-    def _relay(self, job: UUID | None, more: Callable[[], bool]) -> tuple[int, bool]:
+    def _relay(self, job: UUID | None, more: Callable[[], float]) -> tuple[int, bool]:
         """How many were sent, and whether everything that is owed now was."""
         sent = 0
         while more():
@@ -228,7 +228,7 @@ class Engine:
         keeping.check_clock(self._around, event_time)
         counts = Counts()
         relay_until = keeping.time_left(self._around)
-        keeping.recover(self._around, counts)
+        keeping.recover(self._around, self._whole_of, counts)
         if "pauses_not_ended" not in counts.by:  # nobody works on what such a pause holds: health must tell
             keeping.finish_run(self._around, "recovery", counts)
         sent, complete = self._relay(None, relay_until)
@@ -391,16 +391,18 @@ class Engine:
 
     def resume(self, pipeline: str = "*") -> bool:
         """End a pause, and its parts'; its length is added to the bounds of the jobs it held."""
-        with self.db.transaction() as tx:
-            ended = [tx.run(sql.end_pause, pipeline=name, early=True) for name in self._with_parts(pipeline)]
-        return any(ended)
+        return bool(self.db.run(sql.end_pause, pipelines=self._with_parts(pipeline), early=True))
 
     def pausable(self) -> list[str]:
         """What can be paused: * for all, and each pipeline that isn't another's part."""
         return ["*", *sorted(name for name, pipeline in self.pipelines.items() if pipeline.part_of is None)]
 
     def _with_parts(self, whole: str) -> list[str]:
-        return [*(name for name, pipeline in self.pipelines.items() if pipeline.part_of == whole), whole]
+        return [*(name for name in self.pipelines if name != whole and self._whole_of(name) == whole), whole]
+
+    def _whole_of(self, name: str) -> str:
+        pipeline = self.pipelines.get(name)  # none of * and of what an older release knew
+        return (pipeline and pipeline.part_of) or name
 
     def pauses(self) -> list[Pause]:
         """The pauses that stand."""

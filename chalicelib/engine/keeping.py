@@ -42,10 +42,10 @@ def check_clock(around: Surroundings, event_time: datetime | None) -> None:
         raise ClockDisagrees
 
 
-def time_left(around: Surroundings, share: float = 1) -> Callable[[], bool]:
-    """Whether this run may take another row."""
+def time_left(around: Surroundings, share: float = 1) -> Callable[[], float]:
+    """For how many seconds this run may take another row; 0 when it may not."""
     end = around.monotonic() + around.settings.recovery_seconds * share
-    return lambda: around.monotonic() < end
+    return lambda: max(0, end - around.monotonic())
 
 
 def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
@@ -53,25 +53,33 @@ def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
     around.db.run(sql.finish_run, function=function, counts=Jsonb(counts.by))
 
 
-def recover(around: Surroundings, counts: Counts) -> None:
-    """Handle every job whose act-by has passed, and end the pauses that are over, which may take long, or fail."""
+def recover(around: Surroundings, whole_of: Callable[[str], str], counts: Counts) -> None:
+    """Handle every job whose act-by has passed, and end the pauses that are over, which may take long, or fail.
+
+    A pause ends with its parts' in one transaction: a part that were paused for longer would spend its whole's time.
+    """
     first, more = time_left(around, share=0.5), time_left(around, share=0.7)
     passed: list[UUID] = []
     _recover_overdue(around, first, passed, counts)
-    for pause in itertools.takewhile(lambda _: more(), around.db.run(sql.list_pauses)):
+    pauses = [pause["pipeline"] for pause in around.db.run(sql.list_pauses)]
+    wholes = sorted({whole_of(pipeline) for pipeline in pauses})
+    for before, whole in enumerate(itertools.takewhile(lambda _: more(), wholes)):
+        # All the time there is, shared with those that come after, and ten seconds at least: the rest is the relay's.
+        longest = max(10, int(more() / (len(wholes) - before)))
         try:
             with around.db.transaction() as tx:
                 tx.run("set local lock_timeout = '2s'")  # a job that somebody has locked keeps all others waiting
-                tx.run("set local statement_timeout = '10s'")  # what takes longer takes it from the relay
-                if tx.run(sql.end_pause, pipeline=pause["pipeline"], early=False):
-                    counts.add("pauses_ended")
+                tx.run(f"set local statement_timeout = '{longest}s'")
+                pipelines = [pipeline for pipeline in pauses if whole_of(pipeline) == whole]
+                if ended := tx.run(sql.end_pause, pipelines=pipelines, early=False):
+                    counts.add("pauses_ended", len(ended))
         except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
-            telemetry.failure("pause_not_ended", error, pipeline=pause["pipeline"], sqlstate=error.sqlstate)
+            telemetry.failure("pause_not_ended", error, pipeline=whole, sqlstate=error.sqlstate)
             counts.add("pauses_not_ended")
     _recover_overdue(around, more, passed, counts)  # whom a pause has held, and who was left for the time of the pauses
 
 
-def _recover_overdue(around: Surroundings, more: Callable[[], bool], passed: list[UUID], counts: Counts) -> None:
+def _recover_overdue(around: Surroundings, more: Callable[[], float], passed: list[UUID], counts: Counts) -> None:
     while more() and (overdue := around.db.run(sql.list_overdue_jobs, passed=passed)):
         for row in itertools.takewhile(lambda _: more(), overdue):
             passed.append(row["id"])

@@ -362,7 +362,7 @@ watchers: dict[str, "psycopg.Connection[Row]"] = {}
 def recover(engine: Engine) -> dict[str, int]:
     """What recovery does, without the relay that follows it; what it counted."""
     counts = Counts()
-    keeping.recover(replace(engine._around, monotonic=lambda: 0.0), counts)  # its time is never up
+    keeping.recover(replace(engine._around, monotonic=lambda: 0.0), engine._whole_of, counts)  # its time is never up
     only_known_errors([counts.by])
     return counts.by
 

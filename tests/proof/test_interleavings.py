@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -256,6 +257,17 @@ def resume(scene: Scene) -> Act:
     return lambda engine: engine.resume("delivery")
 
 
+def with_a_part(engine: Engine) -> Engine:
+    """For it a tour is a part of a delivery."""
+    made = copy(engine)
+    made.pipelines = engine.pipelines | {"tour": replace(engine.pipelines["tour"], part_of="delivery")}
+    return made
+
+
+def resume_with_its_part(scene: Scene) -> Act:
+    return lambda engine: with_a_part(engine).resume("delivery")
+
+
 def resume_all(scene: Scene) -> Act:
     return lambda engine: engine.resume()
 
@@ -396,6 +408,17 @@ def paused(scene: Scene) -> None:
 
 def paused_twice(scene: Scene) -> None:
     paused(scene)
+    scene.bound = scene.world.engine.job(scene.job).deadline_at
+    scene.world.engine.pause(hours=1)
+    scene.world.clock.advance("10 min")
+
+
+def paused_twice_with_a_part(scene: Scene) -> None:
+    """The part's job is the younger one: whoever locks it before its whole's meets who comes the other way."""
+    scene.accept()
+    scene.world.engine.accept("tour", Parcel(name="a"))
+    with_a_part(scene.world.engine).pause("delivery", hours=1)
+    scene.world.clock.advance("10 min")
     scene.bound = scene.world.engine.job(scene.job).deadline_at
     scene.world.engine.pause(hours=1)
     scene.world.clock.advance("10 min")
@@ -647,6 +670,11 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
     "in line: resume / cancel": (a_paused_line, [resume_the_line, cancel], answered(bool, Outcome)),
     "in line: resume / recover": (an_overdue_line_paused, [resume_the_line, recover], answered(bool, dict)),
     "resume / resume of all": (paused_twice, [resume, resume_all], held_up(20, [True, True])),
+    "resume of a whole / resume of all": (
+        paused_twice_with_a_part,
+        [resume_with_its_part, resume_all],
+        held_up(20, [True, True]),
+    ),
     "resume / claim": (paused, [resume, claim], answered(bool, Leased)),
     "resume / accept": (paused, [resume, accept()], answered(bool, Accepted)),
     "resume / cancel": (paused, [resume, cancel], answered(bool, Outcome)),
@@ -680,6 +708,7 @@ SURE: dict[str, list[Callable[[Scene], Act]]] = {
 
 ONE_END = [
     "resume / resume of all",  # each adds what the other has left of the same twenty minutes
+    "resume of a whole / resume of all",
     "claim any / the same ask again",  # both hear of one claim
 ]
 """Pairs that end in one way alone."""

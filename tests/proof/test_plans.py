@@ -181,7 +181,7 @@ ABOUT = {
     "cancel_job": {"job_id": job(DUE)},
     "claim_job": {"job_id": job(DUE)},
     "discard_job": {"job_id": job(DONE)},
-    "end_pause": {"pipeline": "paused1"},
+    "end_pause": {"pipelines": ["paused1"]},
     "fail_job": {"code": "internal_error"},
     "fail_unrecoverable_job": {"job_id": job(OVERDUE)},
     "find_failure": FAILURE,

@@ -1,13 +1,14 @@
--- End a pause, add to the bounds of the jobs it held the time for which they were due while any pause stood over them, and
--- wake them. Where another one still stands, that one's end adds the rest, from pauses_counted_until on.
--- fence:  the pause's row under FOR UPDATE; while it is there, nobody claims the jobs. Of two that end at once one waits for a
+-- End a pause with its parts', add to the bounds of the jobs they held the time for which they were due while any pause
+-- stood over them, and wake them. Where another one still stands, that one's end adds the rest, from pauses_counted_until on.
+-- fence:  the pauses' rows under FOR UPDATE; while one is there, nobody claims the jobs. Of two that end at once one waits for a
 --         job's row, and then reads there how far the other came
 -- index:  job_locked_until
 with ended as materialized (
     select pipeline, engine.clock() as now
       from engine.pause
-     where pipeline = %(pipeline)s
+     where pipeline = any (%(pipelines)s)
        and (%(early)s or until <= engine.clock())
+     order by pipeline
        for update
 )
 , gone as (

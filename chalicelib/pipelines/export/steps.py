@@ -23,6 +23,9 @@ from .slots import slot
 from .specs import columns_of, specs
 from .staging import STATEMENT_TIMEOUT, OutOfTime, key_of, staged
 
+NOT_HERE = ("0A000", "42P01")
+"""What is said of our own table by a standby, for it isn't logged, and by who has lost it in a failover."""
+
 
 @cache
 def storage() -> Store:
@@ -109,10 +112,13 @@ def _directly(
     store = storage()
     rows: list[int] = []
 
+    def away() -> SourceError:
+        resumable.read_again()
+        return SourceError("source_unreachable", relation=source["name"])
+
     def counted(snapshot: Source, records: int) -> None:
         if source["file"] and records != source["file"]["records"]:
-            resumable.read_again()
-            raise SourceError("source_unreachable", relation=source["name"])  # a crash of the server empties the table
+            raise away()  # a crash of the server empties the table
         resumable.counted(snapshot, records)
 
     def target(suffix: str, media_type: str) -> Upload:
@@ -120,7 +126,12 @@ def _directly(
         rows.append(job.note("s3_object", {"key": key}))
         return store.open_upload(key, media_type, waiting=job.heartbeat)
 
-    return rows, export(relation, resumable.specs, target, beat=resumable.beat, counted=counted)
+    try:
+        return rows, export(relation, resumable.specs, target, beat=resumable.beat, counted=counted)
+    except SourceError as error:
+        if source["file"] and error.details.get("sqlstate") in NOT_HERE:
+            raise away() from None
+        raise
 
 
 def _done(

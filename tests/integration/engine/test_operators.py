@@ -187,6 +187,24 @@ def test_a_part_is_paused_with_its_whole_and_never_alone(engine, clock, settings
     assert not engine.resume("delivery")
 
 
+def test_a_part_and_its_whole_are_ended_together_by_recovery_or_not_yet(engine, clock, settings, queues, other):
+    """A part that were paused for longer than its whole would spend its run budget."""
+    engine = Engine(
+        engine.db, toy.PIPELINES | {"tour": replace(toy.PIPELINES["tour"], part_of="post")}, settings, queues
+    )
+    part = engine.accept("tour", Parcel(name="a")).job.id
+    engine.pause("post", hours=1)
+    clock.advance("2 h")
+
+    with other.transaction() as tx:
+        tx.run("select from engine.job where id = %(part)s for update", part=part)
+        assert engine.recover() == {"pauses_not_ended": 1, "sent": 0}
+    assert [pause.pipeline for pause in engine.pauses()] == ["post", "tour"]
+
+    assert engine.recover()["pauses_ended"] == 2
+    assert engine.pauses() == []
+
+
 def test_after_a_restore_the_fences_are_lifted_above_the_highest_found_outside(engine):
     job = engine.accept("delivery", Parcel(name="a")).job.id
     assert engine.restored(5_000_000) == 5_000_001

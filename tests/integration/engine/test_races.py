@@ -151,7 +151,7 @@ def test_a_pause_ends_once_however_many_end_it(engine, clock, other, job, meanwh
     engine.pause("delivery")
     clock.advance("1 h")
     with other.transaction() as tx:
-        tx.run(sql.end_pause, pipeline="delivery", early=True)
+        tx.run(sql.end_pause, pipelines=["delivery"], early=True)
         ended = meanwhile(lambda: engine.resume("delivery"))
     assert ended.result() is False
     assert (engine.job(job).deadline_at - before).total_seconds() == 3600
@@ -167,7 +167,7 @@ def test_two_pauses_over_one_job_that_end_at_once_count_once(engine, clock, othe
     engine.pause(second)
     clock.advance("2 h")
     with other.transaction() as tx:
-        tx.run(sql.end_pause, pipeline=first, early=True)
+        tx.run(sql.end_pause, pipelines=[first], early=True)
         ended = meanwhile(lambda: engine.resume(second))
     assert ended.result() is True
     assert engine.job(job).deadline_at - before == timedelta(hours=3)

@@ -445,17 +445,20 @@ def test_the_remover_drops_nothing_else(office):
         removal.drop_staging(row)
 
 
-def test_a_table_that_a_crash_of_the_server_emptied_is_no_short_export(office, upload, monkeypatch, admin_database_dsn):
+@pytest.mark.parametrize("statement", ["truncate", "drop table"])
+def test_a_table_that_a_crash_emptied_or_a_failover_lost_is_filled_again(
+    office, upload, monkeypatch, admin_database_dsn, statement
+):
     upload("id;name\n1;x\n")
     fill = staging._fill
     crashes = []
 
-    def emptied(job, db, store, source, dialect, columns, table):
-        fill(job, db, store, source, dialect, columns, table)
+    def emptied(db, store, source, dialect, columns, table, filling):
+        fill(db, store, source, dialect, columns, table, filling)
         if not crashes:
             crashes.append(table)
             with psycopg.connect(admin_database_dsn, autocommit=True) as admin:
-                admin.execute(f"truncate staging.{table}")
+                admin.execute(f"{statement} staging.{table}")
 
     monkeypatch.setattr(staging, "_fill", emptied)
     job = office.publish()
