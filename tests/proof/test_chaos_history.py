@@ -307,6 +307,14 @@ WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
         "spent_attempts",
         lambda h: [h.faults.append(replaced(h, 30, 30, "connections ended", about="Worker")), h.faults.pop(0)],
     ),
+    "a lease lost beside a session that was idle": (
+        "spent_attempts",
+        lambda h: h.faults.append(replaced(h, 30, 30, "idle connections ended", about="Worker")),
+    ),
+    "a claim made after the end of a session that was idle": (
+        "spent_attempts",
+        lambda h: h.faults.append(replaced(h, 24, 24.5, "idle connections ended", about="Worker")),
+    ),
     "a worker whose claim was hit, and says a defect": (
         "spent_attempts",
         lambda h: [spent(h, "publication", "internal_error"), h.faults.append(fault("killed", 23, 23, claim=20))],
@@ -345,9 +353,13 @@ def test_a_history_may_have_what_the_engine_starts_by_itself() -> None:
     assert violations(history) == []
 
 
-def test_the_end_of_a_session_of_a_worker_whose_claim_is_not_known_explains_one_lost_lease() -> None:
+@pytest.mark.parametrize(("kind", "at"), [("connections ended", 30), ("idle connections ended", 25.5)])
+def test_the_end_of_a_session_of_a_worker_whose_claim_is_not_known_explains_one_lost_lease(
+    kind: str, at: float
+) -> None:
+    """One that was idle explains that of a claim that was just made."""
     history = whole()
-    history.faults.append(replaced(history, 30, 30, "connections ended", about="Worker"))
+    history.faults.append(replaced(history, at, at + 1, kind, about="Worker"))
 
     assert unexplained(history) == []
 

@@ -498,7 +498,8 @@ class Disturber:
         rows = database.execute(END_SESSIONS, [states, ports, most]).fetchall()
         for port in [port for port, ended in rows if ended]:
             status = behind[port]
-            claim = claim_in(status) or claims[status["pid"]]  # it may be over already, and its log cut
+            before = claims[status["pid"]]
+            claim = before if before == claim_in(status) else None  # between the two it may have been any, or the next
             self.journal.note(kind, began, claim, about=status["role"])
         return bool(rows)
 

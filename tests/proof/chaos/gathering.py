@@ -71,8 +71,12 @@ def gathered(stage: Stage, callers: Callers, journal: Journal, seed: int) -> His
 
 
 def said_of(stage: Stage, history: History, taken: Taken) -> list[str]:
-    """What became of a job whose attempt ended, and what the worker's log has of the invocation that had this claim."""
+    """What became of a job whose attempt ended, the faults about its claim, and what the worker's log has of that."""
     found = [f"{event['at']:%H:%M:%S.%f} {event['kind']} {event['claim_id']}" for event in history.by_job[taken.job]]
+    for fault in history.faults:
+        if fault.began - 2 < taken.began < fault.ended + 2:
+            between = f"{fault.began - taken.began:+.3f} to {fault.ended - taken.began:+.3f} s after it was claimed"
+            found.append(f"{fault.kind}, {between}: claim {fault.claim} {fault.about}")
     logs = stage.stack.client("logs")
     during = {"startTime": int((taken.began - 1) * 1000), "endTime": int((taken.ended + INVOCATION) * 1000)}
     pages = logs.get_paginator("filter_log_events").paginate(

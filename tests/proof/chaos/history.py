@@ -487,8 +487,8 @@ def unexplained(history: History) -> list[Taken]:
     """Claims that cost an attempt though nothing hit them; of an ended session that nobody knows, one is explained."""
     left = [taken for taken in taken_claims(history) if not _explained(history, taken)]
     for fault in history.faults:
-        if (fault.kind, fault.claim, fault.about) == ("connections ended", None, "Worker"):
-            hit = (n for n, taken in enumerate(left) if taken.code == LOST and _during(fault, taken))
+        if (fault.claim, fault.about) == (None, "Worker"):
+            hit = (n for n, taken in enumerate(left) if taken.code == LOST and _session_of(fault, taken))
             if (n := next(hit, None)) is not None:
                 del left[n]
     return left
@@ -523,6 +523,13 @@ def _explained(history: History, taken: Taken) -> bool:
     return taken.code == LOST and (
         taken.claim in history.aimed_at or any(f.kind in ENDS_CLAIMS and _during(f, taken) for f in history.faults)
     )
+
+
+def _session_of(fault: Fault, taken: Taken) -> bool:
+    """Whether this may have been its session; an idle one's end is noticed only by who has just made a claim."""
+    if fault.kind == "idle connections ended":
+        return fault.began - 1 <= taken.began <= fault.ended  # its log tells of a claim a moment after it was made
+    return fault.kind == "connections ended" and _during(fault, taken)
 
 
 def _during(fault: Fault, taken: Taken) -> bool:
