@@ -28,6 +28,8 @@ from tests.proof.world import CAP, REMOVERS
 from tests.toy import Parcel, kinds, take, work
 
 BEFORE = json.loads(Path(__file__).with_name("before_0010.json").read_text())
+# Today's Python ends a list of pauses, of one each here, and the release before one.
+BEFORE["end_pause"] = BEFORE["end_pause"].replace("pipeline = %(pipeline)s", "pipeline = any (%(pipelines)s)")
 TODAY = {file.stem: file.read_text() for file in (Path(chalicelib.engine.__file__).parent / "sql").glob("*.sql")}
 CHANGED = {name for name in BEFORE if BEFORE[name] != TODAY.get(name)}
 ADDED = TODAY.keys() - BEFORE.keys()

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -149,6 +150,13 @@ def of_a_dataset(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch]
     text = getattr(registry.SQL, name)
     assert old in text, f"{name} has no {old!r} any more: the twin is to be written anew"
     return lambda patch: patch.setitem(registry.SQL._texts, name, text.replace(old, new))
+
+
+def a_publication_that_waits_for_no_lock(patch: pytest.MonkeyPatch) -> None:
+    """Cleanup does: of both each one's error would be a violation of its own, and either may come first."""
+    at_once = registry.SQL.lock_dataset.replace("for no key update", "for no key update nowait")
+    locks = {"lock_dataset": lambda tx, dataset: tx.one(at_once, dataset=dataset)}
+    patch.setattr(publication_steps, "registry", SimpleNamespace(**vars(registry) | locks))
 
 
 def an_end_that_is_looked_at_again(patch: pytest.MonkeyPatch) -> None:
@@ -711,7 +719,7 @@ TWINS = {
         "a pause was ended twice, or not:",
         {
             "end_pause": [
-                ("(%(early)s or until <= engine.clock())\n       for update", "(%(early)s or until <= engine.clock())"),
+                ("     order by pipeline\n       for update\n", ""),
                 ("select pipeline from gone", "select pipeline from ended"),
             ]
         },
@@ -918,7 +926,7 @@ TWINS = {
         "13",
         "a publication and cleanup",
         "the publication has ended otherwise:",
-        python=of_a_dataset("lock_dataset", "for no key update", "for no key update nowait"),
+        python=a_publication_that_waits_for_no_lock,
     ),
     "a version that doesn't become the current one": Twin(
         "13",
