@@ -72,25 +72,22 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if line := told.get("caught by"):
         caught_by.append(line)
     check = Path(report.fspath).stem.removeprefix("test_")
-    row = table.setdefault(check, {"seconds": 0.0, "violations": 0})
+    row = table.setdefault(check, {"seconds": 0.0, "failed": 0})
     if told["seed"] is not None:
         seeds.setdefault(check, set()).add(told["seed"])
-    for what, number in {**told["figures"], "seconds": report.duration, "violations": int(report.failed)}.items():
+    for what, number in {**told["figures"], "seconds": report.duration, "failed": int(report.failed)}.items():
         row[what] = row.get(what, 0) + number
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
     if not table:
         return
-    terminalreporter.section("what was proven", "=")
+    terminalreporter.section("what was tried", "=")
     for line in sorted(caught_by):
         terminalreporter.write_line(line.rstrip())
     for check, row in sorted(table.items()):
-        counts = ", ".join(
-            f"{number:,} {what}" for what, number in row.items() if what not in ("seconds", "violations")
-        )
-        drawn = ", ".join(str(seed) for seed in sorted(seeds.get(check, ())))
-        if drawn:
-            counts += f"; seed {drawn}"
-        line = f"{check:<14} {counts:<70} {row['violations']} violations  {row['seconds']:6.1f} s"
+        counts = ", ".join(f"{number:,} {what}" for what, number in row.items() if what not in ("seconds", "failed"))
+        if drawn := ", ".join(str(seed) for seed in sorted(seeds.get(check, ()))):
+            counts = f"{counts}; seed {drawn}".removeprefix("; ")
+        line = f"{check:<14} {counts:<70} {row['failed']} failed  {row['seconds']:6.1f} s"
         terminalreporter.write_line(line)

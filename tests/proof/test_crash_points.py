@@ -308,7 +308,7 @@ def tell(world: World, story: str, number: int | None = None, mode: str = "", un
             require(as_wanted, "a story ended otherwise:", ends, "not", undisturbed.ends)
     except BaseException as error:
         struck = disturbed.calls[number] if number is not None and number < len(disturbed.calls) else ""
-        error.add_note(f"{story}, call {number} ({struck}), {mode}")
+        error.add_note(f"{story}, call {number} ({struck}), {mode}" if mode else f"{story}, with nothing disturbed")
         raise
     return Told(disturbed.calls, ends, spent)
 

@@ -358,7 +358,8 @@ def test_T12_a_statement_reads_its_indexes_and_few_rows(full, figures, name):
         assert touched <= 4 * after, json.dumps(found, indent=1)
         assert read <= (BESIDE if after <= 10 else 4) * after
     missed = [index for index in header(name) if not used & {index, SAME.get(index, index)}]
-    assert not missed, f"{missed}\n{json.dumps(found, indent=1)}"
+    told = f"{name}.sql's header names {', '.join(missed)}, which its plan doesn't read"
+    assert not missed, f"{told}\n{json.dumps(found, indent=1)}"
     figures["statements"] = 1
 
 

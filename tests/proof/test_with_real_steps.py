@@ -505,7 +505,7 @@ def tell(
             ended = mode.startswith("killed") or call.startswith("database")
             require(spent <= undisturbed.spent + ended, "attempts were lost:", spent)
     except BaseException as error:
-        error.add_note(f"{story.__name__}, {point}, {mode}")
+        error.add_note(f"{story.__name__}, {point}, {mode}" if mode else f"{story.__name__}, with nothing disturbed")
         raise
     finally:
         registry.add_version = add
