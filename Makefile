@@ -5,6 +5,8 @@ PYTEST = .venv/bin/pytest
 PARALLEL = -n 2 --dist loadscope --no-loadscope-reorder
 # Where this branch left main; on main itself nothing has changed since.
 BASE ?= $(shell git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null)
+# The parts of the proof, by the names of their files.
+PARTS = $(patsubst tests/proof/test_%.py,%,$(sort $(wildcard tests/proof/test_*.py)))
 # Plugins that look at each test and that no unit test uses: a tenth of their time.
 UNUSED = -p no:hypothesispytest -p no:anyio
 # Compiled files kept from run to run save a third of the unit tests' time.
@@ -54,6 +56,7 @@ chaos: env ## the whole stack with everything failing, told; then five broken pr
 	@$(PYTEST) -s -m "long or not long" tests/proof/test_chaos.py
 
 prove-long: env ## the same at length, and every mutant of the SQL: hours, by hand; ONLY=stateful|interleavings|…: one part
+	@$(if $(filter-out $(PARTS),$(ONLY)),$(error ONLY is one of: $(PARTS); mutants alone: .venv/bin/python -m tests.proof.mutate))
 	@PROVE=long $(PYTEST) $(PARALLEL) -m "long or not long" tests/proof$(if $(ONLY),/test_$(ONLY).py)
 	@[ -n "$(ONLY)" ] || $(PYTEST) $(PARALLEL) tests/integration
 	@[ -n "$(ONLY)" ] || .venv/bin/python -m tests.proof.mutate

@@ -12,6 +12,7 @@ tell from the original stand in `equivalent.txt` with the reason.
 """
 
 import argparse
+import difflib
 import os
 import re
 import signal
@@ -277,6 +278,10 @@ def main() -> int:
     options = parser.parse_args()
     every = all_mutants()
     names = [mutant.name for mutant in every]
+    for name in options.only or ():
+        if name not in (of := {mutant.of for mutant in every}):
+            near = ", ".join(difflib.get_close_matches(name, of)) or "none"
+            parser.error(f"no mutant is of {name} (near it: {near}; all: --list)")
     known, noticed = named(EQUIVALENT), named(NOTICED)
     if gone := known.keys() - set(names):
         raise SystemExit(f"{EQUIVALENT.name} names mutants that are no more: {sorted(gone)}")
@@ -294,6 +299,7 @@ def main() -> int:
         for mutant in wanted:
             print(mutant.name, f"= {known[mutant.name]}" if mutant.name in known else "")
         return 0
+    equivalent = sum(mutant.name in known for mutant in wanted)
     wanted = [mutant for mutant in wanted if mutant.name not in known]
     if not wanted:
         print("mutants        nothing to run")
@@ -310,10 +316,13 @@ def main() -> int:
         return code
     save({mutant.name for mutant in wanted} - found.keys())
     survivors = [mutant.name for mutant in wanted if mutant.name not in found]
-    print(*[f"SURVIVED {name}" for name in survivors], sep="\n")
+    for name in survivors:
+        print(f"SURVIVED {name}")
+    if survivors:
+        print(f"Each wants a test in {TESTS[0]} that fails with it, or a line in {EQUIVALENT.name}: name = reason")
     print(
         f"mutants        {len(wanted)} run, {len(found)} noticed, {len(survivors)} survived,"
-        f" {len(known)} known as equivalent, {time.monotonic() - began:.0f} s"
+        f" {equivalent} known as equivalent, {time.monotonic() - began:.0f} s"
     )
     return 1 if survivors else 0
 
@@ -338,7 +347,9 @@ def run(
                 raise SystemExit(f"these are no SQL, so that failing proves nothing: {nonsense}")
         os.environ["DATABASE_URL"] = server.dsn  # else each fork starts a server, which outlives it
         plugin = Mutants(server.dsn, wanted, noticed, found, jobs, seconds, save)
-        return int(pytest.main(["-s", "-p", "no:cacheprovider", "--deselect", TOO_LONG, *TESTS], plugins=[plugin]))
+        # tests.conftest has imported xdist before pytest could rewrite it.
+        quiet = ["-s", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider"]
+        return int(pytest.main([*quiet, "--deselect", TOO_LONG, *TESTS], plugins=[plugin]))
 
 
 if __name__ == "__main__":
