@@ -386,8 +386,8 @@ class Engine:
             raise Refusal("bad_parameter", "hours", f"It takes more than 0 and at most {LONGEST_PAUSE_HOURS} hours.")
         length = timedelta(hours=hours)
         with refusing(), self.db.transaction() as tx:
-            made = [tx.run(sql.set_pause, pipeline=name, length=length)[0] for name in self._with_parts(pipeline)]
-        return rows.pause(made[-1])
+            made = {name: tx.run(sql.set_pause, pipeline=name, length=length)[0] for name in self._with_parts(pipeline)}
+        return rows.pause(made[pipeline])
 
     def resume(self, pipeline: str = "*") -> bool:
         """End a pause, and its parts'; its length is added to the bounds of the jobs it held."""
@@ -398,7 +398,8 @@ class Engine:
         return ["*", *sorted(name for name, pipeline in self.pipelines.items() if pipeline.part_of is None)]
 
     def _with_parts(self, whole: str) -> list[str]:
-        return [*(name for name in self.pipelines if name != whole and self._whole_of(name) == whole), whole]
+        """In the order in which their pauses are locked everywhere."""
+        return sorted({whole, *(name for name in self.pipelines if self._whole_of(name) == whole)})
 
     def _whole_of(self, name: str) -> str:
         pipeline = self.pipelines.get(name)  # none of * and of what an older release knew

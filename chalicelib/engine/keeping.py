@@ -4,6 +4,7 @@ A row that can't be handled is counted, passed over for the rest of the run, and
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -54,29 +55,39 @@ def finish_run(around: Surroundings, function: str, counts: Counts) -> None:
 
 
 def recover(around: Surroundings, whole_of: Callable[[str], str], counts: Counts) -> None:
-    """Handle every job whose act-by has passed, and end the pauses that are over, which may take long, or fail.
-
-    A pause ends with its parts' in one transaction: a part that were paused for longer would spend its whole's time.
-    """
+    """Handle every job whose act-by has passed, and end the pauses that are over, which may take long, or fail."""
     first, more = time_left(around, share=0.5), time_left(around, share=0.7)
     passed: list[UUID] = []
     _recover_overdue(around, first, passed, counts)
-    pauses = [pause["pipeline"] for pause in around.db.run(sql.list_pauses)]
-    wholes = sorted({whole_of(pipeline) for pipeline in pauses})
-    for before, whole in enumerate(itertools.takewhile(lambda _: more(), wholes)):
-        # All the time there is, shared with those that come after, and ten seconds at least: the rest is the relay's.
-        longest = max(10, int(more() / (len(wholes) - before)))
+    over = _pauses_over(around, whole_of)
+    for before, pipelines in enumerate(itertools.takewhile(lambda _: more(), over)):
+        # What is left, shared with those that come after; whoever waits for one of these jobs would give up after 25 s.
+        longest = min(20, max(10, int(more() / (len(over) - before))))
         try:
             with around.db.transaction() as tx:
                 tx.run("set local lock_timeout = '2s'")  # a job that somebody has locked keeps all others waiting
                 tx.run(f"set local statement_timeout = '{longest}s'")
-                pipelines = [pipeline for pipeline in pauses if whole_of(pipeline) == whole]
                 if ended := tx.run(sql.end_pause, pipelines=pipelines, early=False):
                     counts.add("pauses_ended", len(ended))
         except psycopg.Error as error:  # too many jobs for one statement, or one of them locked: others go on meanwhile
-            telemetry.failure("pause_not_ended", error, pipeline=whole, sqlstate=error.sqlstate)
+            telemetry.failure("pause_not_ended", error, pipelines=pipelines, sqlstate=error.sqlstate)
             counts.add("pauses_not_ended")
     _recover_overdue(around, more, passed, counts)  # whom a pause has held, and who was left for the time of the pauses
+
+
+def _pauses_over(around: Surroundings, whole_of: Callable[[str], str]) -> list[list[str]]:
+    """The pauses that are over, each beside its parts', once all of them are.
+
+    They end together: who waits for a part that is paused for longer would spend his run budget on that.
+    """
+    if not (pauses := around.db.run(sql.list_pauses)):
+        return []
+    now, together = around.clock(), defaultdict(list)
+    for pause in pauses:
+        together[whole_of(pause["pipeline"])].append(pause)
+    return [
+        [pause["pipeline"] for pause in of] for of in together.values() if all(pause["until"] <= now for pause in of)
+    ]
 
 
 def _recover_overdue(around: Surroundings, more: Callable[[], float], passed: list[UUID], counts: Counts) -> None:

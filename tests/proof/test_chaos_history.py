@@ -305,7 +305,14 @@ WRONG: dict[str, tuple[str, Callable[[History], object]]] = {
     ),
     "two leases lost by the end of one session": (
         "spent_attempts",
-        lambda h: [h.faults.append(replaced(h, 30, 30, "connections ended", about="Worker")), h.faults.pop(0)],
+        lambda h: [
+            h.faults.append(replaced(h, 30, 30, "connections ended", about="Worker", maybe=(1, 9))),
+            h.faults.pop(0),
+        ],
+    ),
+    "a lease lost beside a session that was one of two others'": (
+        "spent_attempts",
+        lambda h: h.faults.append(replaced(h, 30, 30, "connections ended", about="Worker", maybe=(3, 4))),
     ),
     "a lease lost beside a session that was idle": (
         "spent_attempts",
@@ -353,13 +360,20 @@ def test_a_history_may_have_what_the_engine_starts_by_itself() -> None:
     assert violations(history) == []
 
 
-@pytest.mark.parametrize(("kind", "at"), [("connections ended", 30), ("idle connections ended", 25.5)])
-def test_the_end_of_a_session_of_a_worker_whose_claim_is_not_known_explains_one_lost_lease(
-    kind: str, at: float
+@pytest.mark.parametrize(
+    ("kind", "at", "maybe"),
+    [
+        ("connections ended", 30, (3, 9)),
+        ("connections ended", 25.5, ()),
+        ("idle connections ended", 25.5, (3,)),
+    ],
+)
+def test_the_end_of_a_session_of_a_worker_explains_one_lease_of_those_that_it_may_have_had(
+    kind: str, at: float, maybe: tuple[int, ...]
 ) -> None:
-    """One that was idle explains that of a claim that was just made."""
+    """Claims seen there before or after it, or one that was made between the two."""
     history = whole()
-    history.faults.append(replaced(history, at, at + 1, kind, about="Worker"))
+    history.faults.append(replaced(history, at, at + 1, kind, about="Worker", maybe=maybe))
 
     assert unexplained(history) == []
 

@@ -264,6 +264,10 @@ def with_a_part(engine: Engine) -> Engine:
     return made
 
 
+def pause_with_its_part(scene: Scene) -> Act:
+    return lambda engine: with_a_part(engine).pause("delivery", hours=1)
+
+
 def resume_with_its_part(scene: Scene) -> Act:
     return lambda engine: with_a_part(engine).resume("delivery")
 
@@ -674,6 +678,11 @@ PAIRS: dict[str, tuple[Callable[[Scene], None], list[Callable[[Scene], Act]], Ca
         paused_twice_with_a_part,
         [resume_with_its_part, resume_all],
         held_up(20, [True, True]),
+    ),
+    "pause of a whole / resume of it": (
+        paused_twice_with_a_part,
+        [pause_with_its_part, resume_with_its_part],
+        answered(Pause, bool),
     ),
     "resume / claim": (paused, [resume, claim], answered(bool, Leased)),
     "resume / accept": (paused, [resume, accept()], answered(bool, Accepted)),

@@ -1,8 +1,8 @@
 """An upgrade without a pause: two releases at once on the schema between them, each ending what the other began.
 
-`before_0010.json` has the statements of the release before migration 0010, as they were; the Python around those that
-changed is the same in both. The stories run side by side, step by step, in every order of the releases, and whatever
-statement has changed since must be run in them.
+`before_0010.json` has the statements of the release before migration 0010, as they were, but for what today's Python
+gives one of them; the Python around those that changed is the same in both. The stories run side by side, step by step,
+in every order of the releases, and whatever statement has changed since must be run in them.
 """
 
 import json

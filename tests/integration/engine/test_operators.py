@@ -201,6 +201,9 @@ def test_a_part_and_its_whole_are_ended_together_by_recovery_or_not_yet(engine, 
         assert engine.recover() == {"pauses_not_ended": 1, "sent": 0}
     assert [pause.pipeline for pause in engine.pauses()] == ["post", "tour"]
 
+    engine.db.run("update engine.pause set until = until + interval '2 hours' where pipeline = 'tour'")
+    assert engine.recover() == {"sent": 0}
+    clock.advance("2 h")
     assert engine.recover()["pauses_ended"] == 2
     assert engine.pauses() == []
 

@@ -41,7 +41,7 @@ class Planned:
 
 @dataclass
 class Fault:
-    """What happened: from when to when, and to which claim, where it was aimed at one."""
+    """What happened: from when to when, and to which claim, where it was aimed at one, or may have hit one of some."""
 
     kind: str
     began: float
@@ -49,6 +49,7 @@ class Fault:
     claim: int | None = None
     hits: int = 1
     about: str = ""
+    maybe: tuple[int, ...] = ()
 
 
 @dataclass
@@ -58,9 +59,17 @@ class Journal:
     faults: list[Fault] = field(default_factory=list)
     began: float = field(default_factory=time.time)
 
-    def note(self, kind: str, began: float, claim: int | None = None, hits: int = 1, about: str = "") -> None:
+    def note(
+        self,
+        kind: str,
+        began: float,
+        claim: int | None = None,
+        hits: int = 1,
+        about: str = "",
+        maybe: tuple[int, ...] = (),
+    ) -> None:
         if hits:
-            self.faults.append(Fault(kind, began, time.time(), claim, hits, about))
+            self.faults.append(Fault(kind, began, time.time(), claim, hits, about, maybe))
 
     def hits(self) -> Counter[str]:
         """How often each kind has hit somebody."""
@@ -498,9 +507,11 @@ class Disturber:
         rows = database.execute(END_SESSIONS, [states, ports, most]).fetchall()
         for port in [port for port, ended in rows if ended]:
             status = behind[port]
-            before = claims[status["pid"]]
-            claim = before if before == claim_in(status) else None  # between the two it may have been any, or the next
-            self.journal.note(kind, began, claim, about=status["role"])
+            role, seen = status["role"], (claims[status["pid"]], claim_in(status))
+            if seen[0] == seen[1] is not None or role != "Worker":
+                self.journal.note(kind, began, seen[0], about=role)
+            else:  # one of the two, or one that was made between them: its log is cut when it is over
+                self.journal.note(kind, began, about=role, maybe=tuple(claim for claim in seen if claim))
         return bool(rows)
 
     def _down(self, fault: Planned) -> None:

@@ -526,10 +526,9 @@ def _explained(history: History, taken: Taken) -> bool:
 
 
 def _session_of(fault: Fault, taken: Taken) -> bool:
-    """Whether this may have been its session; an idle one's end is noticed only by who has just made a claim."""
-    if fault.kind == "idle connections ended":
-        return fault.began - 1 <= taken.began <= fault.ended  # its log tells of a claim a moment after it was made
-    return fault.kind == "connections ended" and _during(fault, taken)
+    """Whether this may have been its session: that of a claim seen there, or made while somebody looked."""
+    made = fault.began - 1 <= taken.began <= fault.ended  # its log tells of a claim a moment after it was made
+    return "connections ended" in fault.kind and (made or taken.claim in fault.maybe)
 
 
 def _during(fault: Fault, taken: Taken) -> bool:
