@@ -458,6 +458,22 @@ def test_a_pause_ends_by_itself(engine, clock, job):
     assert engine.job(job).deadline_at == before.deadline_at + timedelta(hours=1)
 
 
+def test_a_pause_that_gets_another_end_while_recovery_comes_to_it_stands(engine, clock, other, job, monkeypatch):
+    run = Transaction.run
+
+    def extended(tx, text, /, **params):
+        if text == sql.end_pause:
+            other.run("update engine.pause set until = until + interval '1 hour'")
+        return run(tx, text, **params)
+
+    engine.pause("delivery", hours=1)
+    clock.advance("1 h")
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "run", extended)
+        assert "pauses_ended" not in engine.recover()
+    assert [pause.until for pause in engine.pauses()] == [clock.now() + timedelta(hours=1)]
+
+
 def test_pauses_that_cannot_be_ended_hold_up_nobody_else_and_health_says_so(engine, clock, other, job):
     clock.advance("1 s")
     lost = engine.accept("tour", Parcel(name="a")).job.id
